@@ -1,0 +1,213 @@
+package prompt
+
+import (
+	"bytes"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/rhizome-router/rhizome/kv"
+	"github.com/zeebo/xxh3"
+)
+
+// chunkBytes is the longest byte chunk. Chunks end at whole messages too, so
+// that a follow-up turn matches all of the conversation before it and not all
+// but a last part.
+const chunkBytes = 1024
+
+// readPrompt finds the text or token ids of the prompt and makes its chunks.
+func (r *Request) readPrompt(members map[string]member) error {
+	switch r.Kind {
+	case Chat:
+		c := r.newChunker()
+		if m, ok := members["tools"]; ok && !m.isNull() {
+			c.add(m.raw)
+		}
+		m, ok := members["messages"]
+		if !ok || m.isNull() {
+			return nil // the engine says what is missing
+		}
+		if m.raw[0] != '[' {
+			return m.wrongType("an array of messages")
+		}
+		return elements(m, func(e member) error { c.add(e.raw); return nil })
+	case Completion:
+		return r.readInput(members["prompt"])
+	case Embedding:
+		return r.readInput(members["input"])
+	}
+	return nil
+}
+
+// readInput reads a string, an array of strings, token ids, or an array of
+// arrays of token ids.
+func (r *Request) readInput(m member) error {
+	if len(m.raw) == 0 || m.isNull() {
+		return nil
+	}
+	c := r.newChunker()
+	if m.raw[0] == '"' {
+		c.add(m.raw)
+		return nil
+	}
+	if m.raw[0] != '[' {
+		return m.wrongType("a string or an array")
+	}
+	if k := firstElement(m.raw); k >= '0' && k <= '9' {
+		tokens, err := tokenIDs(m)
+		r.Tokens = tokens
+		return err
+	}
+	n := 0
+	err := elements(m, func(e member) error {
+		n++
+		switch e.raw[0] {
+		case '"':
+			if n == 1 {
+				c.add(e.raw)
+			} else {
+				r.TextBytes += len(e.raw) // a sub-request of its own: size counts, prefix doesn't
+			}
+			return nil
+		case '[':
+			tokens, err := tokenIDs(e)
+			if n == 1 {
+				r.Tokens = tokens
+			} else {
+				r.ExtraTokens += len(tokens)
+			}
+			return err
+		}
+		return e.wrongType("a string or an array of token ids")
+	})
+	r.Prompts = max(1, n)
+	return err
+}
+
+// firstElement returns the first byte of an array's first element.
+func firstElement(array []byte) byte {
+	rest := bytes.TrimLeft(array[1:], " \t\r\n")
+	if len(rest) == 0 {
+		return 0
+	}
+	return rest[0]
+}
+
+// tokenIDs reads an array of token ids, whose syntax has been checked.
+func tokenIDs(m member) ([]uint32, error) {
+	raw := m.raw[1 : len(m.raw)-1]
+	tokens := make([]uint32, 0, len(raw)/4)
+	for i := 0; i < len(raw); {
+		switch raw[i] {
+		case ' ', '\t', '\r', '\n', ',':
+			i++
+			continue
+		}
+		end := i
+		for end < len(raw) && raw[end] >= '0' && raw[end] <= '9' {
+			end++
+		}
+		v, err := strconv.ParseUint(string(raw[i:end]), 10, 32)
+		if err != nil || (end < len(raw) && bytes.IndexByte([]byte(" \t\r\n,"), raw[end]) < 0) {
+			return nil, member{raw: m.raw, offset: m.offset + 1 + i}.wrongType("a token id (0 to 4294967295)")
+		}
+		tokens = append(tokens, uint32(v))
+		i = end
+	}
+	return tokens, nil
+}
+
+// elements calls f for every element of an array whose syntax was checked.
+func elements(array member, f func(member) error) error {
+	d := jsontext.NewDecoder(bytes.NewBuffer(array.raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	d.ReadToken()
+	for d.PeekKind() != ']' {
+		v, err := d.ReadValue()
+		if err != nil {
+			return syntaxError(d, err)
+		}
+		end := int(d.InputOffset())
+		if err := f(member{array.raw[end-len(v) : end], array.offset + end - len(v)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// chunker cuts a prompt's pieces into chunks and chains their keys.
+type chunker struct {
+	r      *Request
+	parent kv.Key
+}
+
+func (r *Request) newChunker() *chunker {
+	// The "adapter" keeps byte keys apart from token keys, and the kinds apart
+	// from each other: a chat template makes other tokens of the same bytes.
+	return &chunker{r, kv.Root(r.Model, "bytes:"+strconv.Itoa(int(r.Kind)), r.Salt)}
+}
+
+// add appends one whole piece (a message, the tools, a prompt).
+func (c *chunker) add(piece []byte) {
+	media := mediaBytes(piece)
+	for len(piece) > 0 {
+		n := min(len(piece), chunkBytes)
+		c.parent = kv.Next(c.parent, kv.Content(xxh3.Hash(piece[:n])))
+		skipped := min(n, media)
+		media -= skipped
+		c.r.TextBytes += n - skipped
+		c.r.chunks = append(c.r.chunks, Chunk{c.parent, c.r.TextBytes})
+		piece = piece[n:]
+	}
+}
+
+// mediaBytes is the length of the data: URLs in a piece: images and sound that
+// the engine doesn't tokenise as text.
+func mediaBytes(piece []byte) int {
+	n := 0
+	for {
+		i := bytes.Index(piece, []byte(`"data:`))
+		if i < 0 {
+			return n
+		}
+		piece = piece[i+1:]
+		end := bytes.IndexByte(piece, '"')
+		if end < 0 {
+			return n + len(piece)
+		}
+		n += end
+		piece = piece[end:]
+	}
+}
+
+// Chunks returns the prefixes of a text prompt, shortest first; none for token
+// ids.
+func (r *Request) Chunks() []Chunk { return r.chunks }
+
+// TokenKeys returns the keys of the prompt's whole blocks of blockTokens
+// tokens, as the workers' KV events name them; nil for text. The result is
+// shared with later calls and must not be changed.
+func (r *Request) TokenKeys(blockTokens int) []kv.Key {
+	if len(r.Tokens) == 0 || blockTokens <= 0 {
+		return nil
+	}
+	keys, ok := r.tokenKeys[blockTokens]
+	if !ok {
+		keys = r.chain(blockTokens)
+		if r.tokenKeys == nil {
+			r.tokenKeys = make(map[int][]kv.Key, 1)
+		}
+		r.tokenKeys[blockTokens] = keys
+	}
+	return keys
+}
+
+// chain makes the exact keys in vLLM's form, where the salt is an extra of the
+// first block.
+func (r *Request) chain(blockTokens int) []kv.Key {
+	keys := make([]kv.Key, 0, len(r.Tokens)/blockTokens)
+	parent, rest := kv.Root(r.Model, "", ""), r.Tokens
+	if r.Salt != "" && len(rest) >= blockTokens {
+		parent = kv.Next(parent, kv.ContentOf(rest[:blockTokens], "x:"+r.Salt))
+		keys, rest = append(keys, parent), rest[blockTokens:]
+	}
+	return kv.AppendKeys(keys, parent, rest, blockTokens)
+}

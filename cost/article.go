@@ -1,0 +1,88 @@
+package cost
+
+import (
+	"math"
+
+	"github.com/rhizome-router/rhizome/kv"
+)
+
+// Article holds the parameters of the article's cost, the form this project
+// started from and keeps as a reproducible reference:
+//
+//	α_p·p_eff + α_d·Σd_rem + (α_d2/2)·Σd_rem² + Σ_t α_t·bytes_t/(BW_t·avail_t)
+//	+ α_ho·max(0, Q−Q_slack)² − α_wf·1[last worker]·e^(−λ·t) − α_wf2·expected share
+//
+// It is not the default: Σd_rem over residents is no wait under continuous
+// batching, a bonus for the last worker counts its hit twice, no term knows
+// the KV pool's size, and it herds.
+type Article struct {
+	PrefillMicros      float64 // α_p per token
+	DecodeMicros       float64 // α_d per token
+	DecodeSquareMicros float64 // α_d2 per token²
+	TierWeight         float64 // α_t
+	HeadOfLineMicros   float64 // α_ho
+	QueueSlack         float64 // Q_slack
+	AffinityMicros     float64 // α_wf
+	AffinityPerSecond  float64 // λ
+	ExpectedMicros     float64 // α_wf2
+	KVBytes            float64 // per token
+	BytesPerMicro      float64 // BW of every tier
+	Literal            bool    // read the article to the letter: see Score
+}
+
+// DefaultArticle returns the parameters of the article's worked example.
+func DefaultArticle() Article {
+	return Article{
+		PrefillMicros: 1, DecodeMicros: 50, DecodeSquareMicros: 0.001, TierWeight: 1, HeadOfLineMicros: 100, QueueSlack: 4,
+		AffinityMicros: 5000, AffinityPerSecond: 1.0 / 120, KVBytes: 512, BytesPerMicro: 64_000,
+	}
+}
+
+// ArticleLoad is what the article's cost reads of a worker.
+type ArticleLoad struct {
+	RemainingTokens  float64 // Σ d_rem over the active requests
+	RemainingSquares float64 // Σ d_rem²
+	Queue            float64 // Q: requests waiting
+	Rho              [kv.NumTiers]float64
+	LastWorker       bool    // this worker served the session's last request …
+	SinceSeconds     float64 // … that long ago
+	ExpectedShare    float64 // |ExpectedHits| / |expected tools|, 0 to 1
+}
+
+// ArticleTerms are the parts of the article's cost in microseconds. Affinity
+// and Expected are bonuses, so they are negative.
+type ArticleTerms struct {
+	PrefillMicros, DecodeMicros, DecodeSquareMicros, TierMicros, HeadOfLineMicros, AffinityMicros, ExpectedMicros float64
+}
+
+// TotalMicros is the cost.
+func (t ArticleTerms) TotalMicros() float64 {
+	return t.PrefillMicros + t.DecodeMicros + t.DecodeSquareMicros + t.TierMicros + t.HeadOfLineMicros +
+		t.AffinityMicros + t.ExpectedMicros
+}
+
+// Score prices one worker. The corrected reading takes loaded tier tokens off
+// the prefill and divides bandwidth by what is left of it; the literal one
+// leaves them in and divides by ρ itself, so that congestion looks cheap.
+func (a *Article) Score(l *ArticleLoad, r Request, h Hit) ArticleTerms {
+	var t ArticleTerms
+	available := max(1-l.Rho[h.Tier], minAvailable)
+	tokens := Uncached(r, h)
+	if a.Literal {
+		available = max(l.Rho[h.Tier], minAvailable)
+		tokens = r.PromptTokens - h.HBMTokens
+	}
+	t.PrefillMicros = a.PrefillMicros * tokens
+	t.DecodeMicros = a.DecodeMicros * l.RemainingTokens
+	t.DecodeSquareMicros = a.DecodeSquareMicros / 2 * l.RemainingSquares
+	if h.LowerTokens > 0 {
+		t.TierMicros = a.TierWeight * h.LowerTokens * a.KVBytes / (a.BytesPerMicro * available)
+	}
+	excess := max(0, l.Queue-a.QueueSlack)
+	t.HeadOfLineMicros = a.HeadOfLineMicros * excess * excess
+	if l.LastWorker {
+		t.AffinityMicros = -a.AffinityMicros * math.Exp(-a.AffinityPerSecond*l.SinceSeconds)
+	}
+	t.ExpectedMicros = -a.ExpectedMicros * l.ExpectedShare
+	return t
+}

@@ -1,0 +1,113 @@
+// Package cost is the cost model: what it costs, in expected microseconds, to
+// send a request to a worker.
+//
+// It is pure and deterministic: constants ([Class]), the worker's state
+// ([Load]), the request ([Request]) and its cache hit ([Hit]) go in, [Terms]
+// come out. The model rests on one equation of an engine iteration
+//
+//	τ = base + e·P + q·S,  base = a + b·B + c·K
+//
+// with P prefill tokens in the iteration, S = Σ over its chunks of
+// chunk·(context before + chunk/2), B decoding sequences and K their context.
+// Start reading at [Score].
+package cost
+
+import "github.com/rhizome-router/rhizome/kv"
+
+// Class holds the physical constants of one kind of worker: a model on an
+// engine on an accelerator. All times are microseconds.
+type Class struct {
+	Name           string
+	StepMicros     float64 // a: one iteration's fixed part
+	SeqMicros      float64 // b: per decoding sequence and iteration
+	KVTokenMicros  float64 // c: per context token read and iteration
+	TokenMicros    float64 // e: per prefill token
+	PairMicros     float64 // q: per (query, key) pair of prefill attention
+	BudgetTokens   int     // tokens in one iteration at most (chunk budget)
+	MaxSeqs        int     // sequences running at most
+	CapacityTokens float64 // KV pool in HBM; 0 when unknown, which means no limit
+	KVBytes        float64 // KV bytes per token
+	Links          [kv.NumTiers]Link
+}
+
+// Link is the way from a lower tier up to HBM.
+type Link struct {
+	SetupMicros   float64 // t0
+	BytesPerMicro float64 // nominal bandwidth (1 GB/s = 1000 B/µs); 0: nothing can be loaded
+}
+
+// Scaled returns the class of a worker that does everything s times as slowly.
+func (c Class) Scaled(s float64) Class {
+	c.StepMicros *= s
+	c.SeqMicros *= s
+	c.KVTokenMicros *= s
+	c.TokenMicros *= s
+	c.PairMicros *= s
+	for i := range c.Links {
+		c.Links[i].SetupMicros *= s
+		c.Links[i].BytesPerMicro /= s
+	}
+	return c
+}
+
+// Generic returns the constants assumed for a worker of unknown class: those
+// of Llama-3-8B on an H100 (Vidur's operator profiles, see the preset of that
+// name). Only their ratios are trusted: a [ScaleFit] finds the scale.
+func Generic() Class {
+	c := Class{
+		Name: "generic", StepMicros: 5900, SeqMicros: 10, KVTokenMicros: 0.049, TokenMicros: 22, PairMicros: 1.06e-3,
+		BudgetTokens: 2048, MaxSeqs: 256, KVBytes: 131072,
+	}
+	c.Links[kv.CPU] = Link{BytesPerMicro: 64_000}
+	c.Links[kv.Disk] = Link{SetupMicros: 80, BytesPerMicro: 7_000}
+	c.Links[kv.Remote] = Link{BytesPerMicro: 12_500}
+	c.Links[kv.Other] = c.Links[kv.Disk]
+	return c
+}
+
+// Load is a worker's state at the moment of a decision.
+type Load struct {
+	QueuedTokens    float64 // ΣP: booked prefill tokens not computed yet
+	QueuedPairs     float64 // Σ p·(ctx + p/2) of those
+	QueuedSeqs      int     // the requests they belong to
+	Decoding        float64 // B: sequences decoding
+	ContextTokens   float64 // K: their total context
+	RemainingTokens float64 // Σ d_rem of the decoding sequences
+	UniqueTokens    float64 // U: KV occupied and not evictable, a shared prefix once
+	// Residents, earliest to finish first; read only when room is short.
+	Residents []Resident
+	Rho       [kv.NumTiers]float64 // utilisation of each link, 0 to 1, higher is more congested
+}
+
+// Resident is a request that holds KV on a worker.
+type Resident struct {
+	RemainingTokens float64 // d_rem: output tokens still to come, at least 1
+	ExclusiveTokens float64 // KV that only it holds, freed when it finishes
+}
+
+// Request is what is to be placed.
+type Request struct {
+	PromptTokens float64 // ISL
+	OutputTokens float64 // d: predicted, per choice
+	Choices      float64 // n
+}
+
+// Hit is how much of the prompt a worker holds.
+type Hit struct {
+	HBMTokens   float64
+	LowerTokens float64 // found after them in one lower tier
+	Tier        kv.Tier // that tier
+}
+
+// Weights are the exchange rates between my wait and others'. They are fixed,
+// never tuned per deployment.
+type Weights struct {
+	OwnDecode          float64 // w_d
+	PrefillExternality float64 // w_p
+	KVExternality      float64 // w_k
+}
+
+// DefaultWeights are the rates the product ships with.
+func DefaultWeights() Weights {
+	return Weights{OwnDecode: 0.2, PrefillExternality: 0.1, KVExternality: 0.1}
+}

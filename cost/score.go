@@ -1,0 +1,126 @@
+package cost
+
+import "math"
+
+// watermark is the share of the KV pool up to which engines admit prompts.
+const watermark = 0.95
+
+// minAvailable is the least share of a link that a load is assumed to get.
+const minAvailable = 0.02
+
+// Terms are the parts of a cost, each in microseconds and at least 0.
+type Terms struct {
+	QueueMicros              float64 `json:"queue_micros"`
+	AdmissionMicros          float64 `json:"admission_micros"`
+	LoadMicros               float64 `json:"load_micros"`
+	PrefillMicros            float64 `json:"prefill_micros"`
+	OwnDecodeMicros          float64 `json:"own_decode_micros"`
+	PrefillExternalityMicros float64 `json:"prefill_externality_micros"`
+	KVExternalityMicros      float64 `json:"kv_externality_micros"`
+}
+
+// TTFTMicros is the wait for the first token: loads start at admission, and
+// the prefills ahead run meanwhile.
+func (t Terms) TTFTMicros() float64 {
+	return max(t.QueueMicros, t.AdmissionMicros+t.LoadMicros) + t.PrefillMicros
+}
+
+// TotalMicros is the cost: what the request waits and what it makes others
+// wait, at their rates.
+func (t Terms) TotalMicros() float64 {
+	return t.TTFTMicros() + t.OwnDecodeMicros + t.PrefillExternalityMicros + t.KVExternalityMicros
+}
+
+// Uncached returns p, the prompt tokens that a worker must compute: what no
+// tier holds, and always at least one.
+func Uncached(r Request, h Hit) float64 {
+	return max(1, r.PromptTokens-h.HBMTokens-h.LowerTokens)
+}
+
+// Pairs returns the (query, key) pairs of prefilling p tokens after ctx.
+func Pairs(p, ctx float64) float64 { return p * (ctx + p/2) }
+
+// Score prices one worker for one request. Every matched lower-tier token is
+// taken to be loaded, since that is what engines do with it.
+func Score(c *Class, l *Load, r Request, h Hit, w Weights) Terms {
+	p := Uncached(r, h)
+	ctx := max(0, r.PromptTokens-p)
+	base := c.base(l)
+	// budget − B: what decodes leave for prefill in each iteration.
+	room := max(1, float64(c.BudgetTokens)-l.Decoding)
+	ahead := math.Ceil(l.QueuedTokens / room)
+	compute := c.TokenMicros*p + c.PairMicros*Pairs(p, ctx)
+
+	var t Terms
+	t.QueueMicros = c.TokenMicros*l.QueuedTokens + c.PairMicros*l.QueuedPairs + ahead*base
+	t.AdmissionMicros = c.admission(l, r, h, ahead, base, room)
+	t.LoadMicros = c.load(l, h)
+	iterations := math.Ceil((l.QueuedTokens+p)/room) - ahead
+	if l.QueuedTokens == 0 {
+		iterations = max(1, iterations)
+	}
+	t.PrefillMicros = compute + base*iterations
+
+	d := r.OutputTokens
+	t.OwnDecodeMicros = w.OwnDecode * d *
+		(c.StepMicros + c.SeqMicros*(l.Decoding+1) + c.KVTokenMicros*(l.ContextTokens+r.PromptTokens+d/2))
+	t.PrefillExternalityMicros = w.PrefillExternality * l.Decoding * compute
+	t.KVExternalityMicros = w.KVExternality * l.Decoding * l.overlap(d) *
+		(c.SeqMicros*d + c.KVTokenMicros*(r.PromptTokens*d+d*d/2))
+	return t
+}
+
+func (c *Class) base(l *Load) float64 {
+	return c.StepMicros + c.SeqMicros*l.Decoding + c.KVTokenMicros*l.ContextTokens
+}
+
+// load is the time to bring the lower tier's blocks up over a link that others
+// use too.
+func (c *Class) load(l *Load, h Hit) float64 {
+	if h.LowerTokens <= 0 {
+		return 0
+	}
+	link := c.Links[h.Tier]
+	if link.BytesPerMicro <= 0 {
+		// No way up: what the tier holds will be computed after all. Price it
+		// so, rather than as free.
+		return c.TokenMicros * h.LowerTokens
+	}
+	free := max(1-l.Rho[h.Tier], minAvailable)
+	return link.SetupMicros + h.LowerTokens*c.KVBytes/(link.BytesPerMicro*free)
+}
+
+// admission is the wait until the earliest-finishing residents have freed the
+// KV and the sequence slots that the request, and those queued ahead, need.
+func (c *Class) admission(l *Load, r Request, h Hit, ahead, base, room float64) float64 {
+	needTokens := 0.0
+	if c.CapacityTokens > 0 {
+		needTokens = l.UniqueTokens + r.PromptTokens - h.HBMTokens - watermark*c.CapacityTokens
+	}
+	needSeqs := 0.0
+	if c.MaxSeqs > 0 {
+		needSeqs = l.Decoding + float64(l.QueuedSeqs) + max(1, r.Choices) - float64(c.MaxSeqs)
+	}
+	if needTokens <= 0 && needSeqs <= 0 {
+		return 0
+	}
+	iterations := 0.0
+	for _, res := range l.Residents {
+		if needTokens <= 0 && needSeqs <= 0 {
+			break
+		}
+		needTokens -= res.ExclusiveTokens
+		needSeqs--
+		iterations = max(iterations, res.RemainingTokens)
+	}
+	full := min(iterations, ahead)
+	return full*(base+c.TokenMicros*room) + (iterations-full)*base
+}
+
+// overlap is the share of my d decode steps that the residents see.
+func (l *Load) overlap(d float64) float64 {
+	if d <= 0 || l.Decoding <= 0 {
+		return 0
+	}
+	return min(1, l.RemainingTokens/l.Decoding/d)
+}

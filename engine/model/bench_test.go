@@ -1,0 +1,71 @@
+package model
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/rhizome-router/rhizome/kv"
+)
+
+// BenchmarkTraffic runs a day of chat in the small: eight workers, prompts of
+// 12,000 tokens of which a third is a prefix seen before, 343 tokens out,
+// requests spread at random. Divide: requests/s are real, not modelled.
+func BenchmarkTraffic(b *testing.B) {
+	type job struct {
+		worker int
+		at     float64
+		r      Request
+	}
+	rnd := rand.New(rand.NewPCG(1, 1))
+	var jobs []job
+	at := 0.0
+	for i := range 12000 {
+		at += rnd.ExpFloat64() * 3537e6 / 12000
+		k := make([]kv.EngineHash, 12343/16)
+		session := kv.EngineHash(rnd.IntN(2000)) << 20
+		for j := range k {
+			k[j] = session + kv.EngineHash(j)
+			if j > 250 {
+				k[j] += kv.EngineHash(i+1) << 40
+			}
+		}
+		jobs = append(jobs, job{rnd.IntN(8), at, Request{ID: uint64(i), PromptTokens: 12000, OutputTokens: 343, Keys: k}})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		var workers [8]*Worker
+		for i := range workers {
+			workers[i] = newWorker(b, Config{})
+		}
+		sink := func(Event) {}
+		for _, j := range jobs {
+			w := workers[j.worker]
+			for {
+				next, ok := w.Next()
+				if !ok || next > j.at {
+					break
+				}
+				w.Advance(next, sink)
+			}
+			submit(b, w, j.at, j.r)
+		}
+		for _, w := range workers {
+			drain(w, sink)
+		}
+	}
+	b.ReportMetric(float64(len(jobs)*b.N)/b.Elapsed().Seconds(), "requests/s")
+}
+
+// BenchmarkDecode is one token of one sequence in a batch of 64.
+func BenchmarkDecode(b *testing.B) {
+	w := newWorker(b, Config{})
+	sink := func(Event) {}
+	next, id := 0.0, uint64(0)
+	for tokens := 0; b.Loop(); tokens++ {
+		for ; len(w.seqs) < 64; id++ {
+			submit(b, w, next, Request{ID: id, PromptTokens: 1000, OutputTokens: 1000})
+		}
+		next, _ = w.NextIteration()
+		w.Advance(next, sink)
+	}
+}

@@ -1,0 +1,348 @@
+package model
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/rhizome-router/rhizome/kv"
+)
+
+// mirror is the cache as one who only hears the events sees it.
+type mirror struct {
+	copies  [kv.NumTiers]map[kv.EngineHash]int
+	problem string
+}
+
+func newMirror() *mirror {
+	m := new(mirror)
+	for t := range m.copies {
+		m.copies[t] = map[kv.EngineHash]int{}
+	}
+	return m
+}
+
+func (m *mirror) apply(e Event) {
+	switch e.Kind {
+	case Stored:
+		for _, h := range e.Blocks {
+			m.copies[e.Tier][h]++
+		}
+	case Removed:
+		for _, h := range e.Blocks {
+			m.copies[e.Tier][h]--
+			if n := m.copies[e.Tier][h]; n < 0 {
+				m.problem = fmt.Sprintf("block %x removed from %v more often than stored", h, e.Tier)
+			} else if n == 0 {
+				delete(m.copies[e.Tier], h)
+			}
+		}
+	}
+}
+
+// pending adds what the worker has not told yet.
+func (m *mirror) withPending(w *Worker) *mirror {
+	p := newMirror()
+	for t := range m.copies {
+		for h, n := range m.copies[t] {
+			p.copies[t][h] = n
+		}
+	}
+	for _, l := range w.loads {
+		p.apply(Event{Kind: Stored, Tier: kv.HBM, Blocks: l.run})
+	}
+	for t, list := range w.journal.changes {
+		for _, c := range list {
+			e := Event{Kind: Stored, Tier: kv.Tier(t), Blocks: c.run}
+			if c.run == nil {
+				e.Blocks = []kv.EngineHash{c.hash}
+			}
+			if c.removed {
+				e.Kind = Removed
+			}
+			p.apply(e)
+		}
+	}
+	return p
+}
+
+// check asserts that nothing is lost or counted twice.
+func check(t *rapid.T, w *Worker, m *mirror) {
+	p := &w.pool
+	refs := make([]int32, p.size())
+	for _, s := range w.running {
+		for _, id := range s.blocks {
+			refs[id]++
+		}
+		if s.named > len(s.blocks) {
+			t.Fatalf("request %d names %d of %d blocks", s.ID, s.named, len(s.blocks))
+		}
+	}
+	used, named := 0, 0
+	for id, n := range refs {
+		b := p.blocks[id]
+		if b.ref != n {
+			t.Fatalf("block %d has %d references, %d held", id, b.ref, n)
+		}
+		if n > 0 {
+			used++
+		}
+		if b.named {
+			named++
+		}
+	}
+	if used != p.used || named != p.named || p.used+p.cached+len(p.blank) != p.size() {
+		t.Fatalf("used %d (%d), named %d (%d), cached %d, blank %d of %d", p.used, used, p.named, named, p.cached, len(p.blank), p.size())
+	}
+	for _, s := range w.waiting {
+		if len(s.blocks) != 0 {
+			t.Fatalf("waiting request %d holds blocks", s.ID)
+		}
+	}
+	var kvs int64
+	n := 0
+	for _, bucket := range w.wheel {
+		for _, s := range bucket {
+			n++
+			kvs += int64(w.context(s))
+			if have := len(s.blocks) * w.cfg.BlockTokens; have < w.context(s) {
+				t.Fatalf("request %d has room for %d of %d tokens", s.ID, have, w.context(s))
+			}
+		}
+	}
+	if n != w.decoding || kvs != w.decodingKV || n+len(w.prefilling) != len(w.running) {
+		t.Fatalf("%d decoding (%d), %d tokens (%d)", w.decoding, n, w.decodingKV, kvs)
+	}
+	if m.problem != "" {
+		t.Fatal(m.problem)
+	}
+	want := newMirror()
+	for _, tier := range []kv.Tier{kv.HBM, kv.CPU, kv.Disk} {
+		for h := range w.Cached(tier) {
+			want.copies[tier][h]++
+		}
+	}
+	if d := cmp.Diff(want.copies, m.withPending(w).copies); d != "" {
+		t.Fatalf("events and cache differ (-cache +events):\n%s", d)
+	}
+}
+
+func tinyConfig(t *rapid.T) Config {
+	tokens := rapid.IntRange(12, 40).Draw(t, "pool blocks") * 4
+	c := Config{
+		Preset:      Preset{Name: "tiny", Linear: lin, KVBytesPerToken: rapid.SampledFrom([]int64{100, 1e7, 1e9}).Draw(t, "kv bytes"), PoolTokens: tokens},
+		BlockTokens: 4, BudgetTokens: 32, MaxSeqs: 6, TokenEvents: true,
+		Schedule: rapid.SampledFrom([]Schedule{Mixed, PrefillFirst}).Draw(t, "schedule"),
+		Tiers:    []TierConfig{},
+	}
+	for i, tier := range []kv.Tier{kv.CPU, kv.Disk}[:rapid.IntRange(0, 2).Draw(t, "tiers")] {
+		c.Tiers = append(c.Tiers, TierConfig{Tier: tier, CapacityTokens: tokens * (i + 1), BytesPerSecond: 1e9})
+	}
+	return c
+}
+
+func drawRequest(t *rapid.T, id uint64) Request {
+	prompt := rapid.IntRange(1, 40).Draw(t, "prompt")
+	output := rapid.IntRange(1, 12).Draw(t, "output")
+	// Families share a prefix with their forks: same blocks below the fork.
+	k := keys(uint64(rapid.IntRange(0, 2).Draw(t, "family")), (prompt+output)/4)
+	fork := rapid.IntRange(0, len(k)).Draw(t, "fork")
+	for i := fork; i < len(k); i++ {
+		k[i] += kv.EngineHash(uint64(rapid.IntRange(0, 1).Draw(t, "branch")) << 60)
+	}
+	return Request{ID: id, PromptTokens: prompt, OutputTokens: output, Keys: k}
+}
+
+func TestNothingIsLost(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w, err := New(tinyConfig(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := newMirror()
+		ends := map[uint64]int{}
+		accepted := 0
+		sink := func(e Event) {
+			m.apply(e)
+			if e.Kind == Finished || e.Kind == Cancelled {
+				ends[e.ID]++
+			}
+		}
+		now, id := 0.0, uint64(0)
+		t.Repeat(map[string]func(*rapid.T){
+			"submit": func(t *rapid.T) {
+				id++
+				if w.Submit(now, drawRequest(t, id)) == nil {
+					accepted++
+				}
+			},
+			"cancel": func(t *rapid.T) {
+				if id > 0 {
+					w.Cancel(uint64(rapid.IntRange(1, int(id)).Draw(t, "id")))
+				}
+			},
+			"advance": func(t *rapid.T) {
+				now += rapid.Float64Range(0, 200000).Draw(t, "micros")
+				w.Advance(now, sink)
+			},
+			"": func(t *rapid.T) { check(t, w, m) },
+		})
+		drain(w, sink)
+		check(t, w, m)
+		st := w.Stats()
+		if w.journal.pending || len(w.seqs)+st.Running+st.Waiting+st.HBM.UsedBlocks != 0 {
+			t.Fatalf("not idle in the end: %+v", st)
+		}
+		for id, n := range ends {
+			if n != 1 {
+				t.Fatalf("request %d ended %d times", id, n)
+			}
+		}
+		if int(st.Finished)+int(st.Cancelled) < accepted {
+			t.Fatalf("%d requests, %d finished, %d cancelled", accepted, st.Finished, st.Cancelled)
+		}
+	})
+}
+
+// run plays a schedule and returns the events that do not depend on how often
+// Advance is called.
+func run(t *rapid.T, cfg Config, rs []Request, at []float64, advance func(w *Worker, until float64, sink Sink), everyStep bool) ([]Event, Stats) {
+	w, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.everyStep = everyStep
+	var l log
+	sink := func(e Event) {
+		if e.Kind != Tokens {
+			l.sink(e)
+		}
+	}
+	for i, r := range rs {
+		advance(w, at[i], sink)
+		_ = w.Submit(at[i], r)
+	}
+	advance(w, math.Inf(1), sink)
+	return l.events, w.Stats()
+}
+
+func TestJumpEqualsSteps(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := tinyConfig(t)
+		var rs []Request
+		var at []float64
+		now := 0.0
+		for i := range rapid.IntRange(1, 25).Draw(t, "requests") {
+			now += rapid.Float64Range(0, 100000).Draw(t, "gap")
+			rs, at = append(rs, drawRequest(t, uint64(i))), append(at, now)
+		}
+		big := func(w *Worker, until float64, sink Sink) {
+			if math.IsInf(until, 1) {
+				drain(w, sink)
+				return
+			}
+			w.Advance(until, sink)
+		}
+		byEvent := func(w *Worker, until float64, sink Sink) {
+			for {
+				next, ok := w.Next()
+				if !ok || next > until {
+					return
+				}
+				w.Advance(next, func(e Event) {
+					if e.At < next && e.Kind != Stored && e.Kind != Removed && e.Kind != Tokens {
+						t.Fatalf("event %+v before Next said: %v", e, next)
+					}
+					sink(e)
+				})
+			}
+		}
+		bySteps := func(w *Worker, until float64, sink Sink) {
+			for {
+				next, ok := w.NextIteration()
+				if !ok || next > until {
+					return
+				}
+				w.Advance(next, sink)
+			}
+		}
+		want, wantStats := run(t, cfg, rs, at, big, false)
+		got, stats := run(t, cfg, rs, at, byEvent, false)
+		if d := cmp.Diff(want, got); d != "" {
+			t.Fatalf("by Next (-jump +next):\n%s", d)
+		}
+		if d := cmp.Diff(wantStats, stats); d != "" {
+			t.Logf("stats by Next (-jump +next):\n%s", d)
+		}
+		got, _ = run(t, cfg, rs, at, bySteps, false)
+		if d := cmp.Diff(want, got); d != "" {
+			t.Fatalf("by NextIteration (-jump +steps):\n%s", d)
+		}
+		// Forming every iteration anew sums up the same durations one by one.
+		got, _ = run(t, cfg, rs, at, bySteps, true)
+		approx := cmp.Comparer(func(a, b float64) bool { return math.Abs(a-b) <= 1e-6*max(1, a) })
+		if d := cmp.Diff(want, got, approx); d != "" {
+			t.Fatalf("every step anew (-jump +steps):\n%s", d)
+		}
+	})
+}
+
+func TestTable(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		tab := newTable(0)
+		want := map[kv.EngineHash]int32{}
+		hash := rapid.Custom(func(t *rapid.T) kv.EngineHash {
+			return kv.EngineHash(rapid.Uint64Range(0, 40).Draw(t, "hash"))
+		})
+		t.Repeat(map[string]func(*rapid.T){
+			"set": func(t *rapid.T) {
+				h, v := hash.Draw(t, "h"), rapid.Int32Range(0, 1000).Draw(t, "v")
+				tab.set(h, v)
+				want[h] = v
+			},
+			"remove": func(t *rapid.T) {
+				h := hash.Draw(t, "h")
+				tab.remove(h)
+				delete(want, h)
+			},
+			"": func(t *rapid.T) {
+				if tab.n != len(want) {
+					t.Fatalf("%d entries, want %d", tab.n, len(want))
+				}
+				for h := range kv.EngineHash(41) {
+					v, ok := want[h]
+					if !ok {
+						v = -1
+					}
+					if got := tab.get(h); got != v {
+						t.Fatalf("get(%d) = %d, want %d", h, got, v)
+					}
+				}
+			},
+		})
+	})
+}
+
+func TestLRUIsDeepestFirst(t *testing.T) {
+	p := newPool(8)
+	var chain []int32
+	for i := range 4 {
+		id := p.takeBlank()
+		p.name(id, kv.EngineHash(i+1), 0, false, 0)
+		chain = append(chain, id)
+	}
+	for _, id := range slices.Backward(chain) {
+		p.unpin(id)
+	}
+	for want := kv.EngineHash(4); want > 0; want-- {
+		id := p.oldest()
+		if got := p.blocks[id].hash; got != want {
+			t.Fatalf("evicts %d, want %d", got, want)
+		}
+		p.forget(id)
+	}
+}

@@ -1,0 +1,82 @@
+package model
+
+import "github.com/rhizome-router/rhizome/kv"
+
+// lower is one tier below HBM: named blocks in LRU order, and the link that
+// brings them up.
+type lower struct {
+	tier     kv.Tier
+	capacity int    // blocks
+	nodes    []node // nodes[0] is the sentinel of the LRU ring; grows up to capacity
+	names    table
+
+	setupMicros    float64
+	bytesPerMicros float64
+	linkFree       float64 // when the link has done everything queued on it
+
+	loadedBytes  int64
+	loadedMicros float64
+	hitTokens    int64
+}
+
+type node struct {
+	hash, parent kv.EngineHash
+	hasParent    bool
+	prev, next   int32
+}
+
+func newLower(c TierConfig, blockTokens int) *lower {
+	return &lower{
+		tier: c.Tier, capacity: c.CapacityTokens / blockTokens,
+		nodes: make([]node, 1), names: newTable(0),
+		setupMicros: c.SetupMicros, bytesPerMicros: c.BytesPerSecond / 1e6,
+	}
+}
+
+func (l *lower) len() int { return len(l.nodes) - 1 }
+
+func (l *lower) unlink(n *node) {
+	l.nodes[n.prev].next = n.next
+	l.nodes[n.next].prev = n.prev
+}
+
+func (l *lower) pushYoung(id int32) {
+	last := l.nodes[0].prev
+	l.nodes[id].prev, l.nodes[id].next = last, 0
+	l.nodes[last].next = id
+	l.nodes[0].prev = id
+}
+
+// touch makes a held block the youngest.
+func (l *lower) touch(id int32) {
+	l.unlink(&l.nodes[id])
+	l.pushYoung(id)
+}
+
+// put stores a block that the tier does not hold as its youngest; the tier has
+// a capacity. When it is full the oldest leaves and is returned.
+func (l *lower) put(n node) (out node, evicted bool) {
+	id := int32(len(l.nodes))
+	if l.len() < l.capacity {
+		l.nodes = append(l.nodes, n)
+	} else {
+		id = l.nodes[0].next
+		out, evicted = l.nodes[id], true
+		l.unlink(&l.nodes[id])
+		l.names.remove(out.hash)
+		l.nodes[id] = n
+	}
+	l.names.set(n.hash, id)
+	l.pushYoung(id)
+	return out, evicted
+}
+
+// transfer queues bytes on the link, first in first out, and returns when they
+// have arrived.
+func (l *lower) transfer(now float64, bytes int64) (doneMicros float64) {
+	took := l.setupMicros + float64(bytes)/l.bytesPerMicros
+	l.linkFree = max(now, l.linkFree) + took
+	l.loadedBytes += bytes
+	l.loadedMicros += took
+	return l.linkFree
+}

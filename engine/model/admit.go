@@ -113,7 +113,7 @@ func (w *Worker) settleLoads(now float64) {
 		if l.done > now {
 			return false
 		}
-		w.journal.add(kv.HBM, change{hasParent: l.hasParent, parent: l.parent, run: l.run})
+		w.journal.stored(kv.HBM, l.run, l.parent, l.hasParent)
 		return true
 	})
 }
@@ -150,7 +150,7 @@ func (w *Worker) nameUpTo(s *seq, tokens int, now float64) {
 		return
 	}
 	parent, has := parentOf(s.Keys, s.named)
-	w.journal.add(kv.HBM, change{hasParent: has, parent: parent, run: s.Keys[s.named:end]})
+	w.journal.stored(kv.HBM, s.Keys[s.named:end], parent, has)
 	for ; s.named < end; s.named++ {
 		w.pool.name(s.blocks[s.named], s.Keys[s.named], parent, has, now)
 		parent, has = s.Keys[s.named], true
@@ -168,7 +168,7 @@ func (w *Worker) take() int32 {
 	b := p.blocks[id]
 	p.forget(id)
 	w.stats.Evictions++
-	w.journal.add(kv.HBM, change{removed: true, hash: b.hash})
+	w.journal.removed(kv.HBM, b.hash)
 	if p.names.get(b.hash) < 0 {
 		w.spill(node{hash: b.hash, parent: b.parent, hasParent: b.hasParent})
 	}
@@ -184,11 +184,11 @@ func (w *Worker) spill(n node) {
 			return
 		}
 		out, full := l.put(n)
-		w.journal.add(l.tier, change{hasParent: n.hasParent, parent: n.parent, hash: n.hash})
+		w.journal.spilled(l.tier, n.hash, n.parent, n.hasParent)
 		if !full {
 			return
 		}
-		w.journal.add(l.tier, change{removed: true, hash: out.hash})
+		w.journal.removed(l.tier, out.hash)
 		n = out
 	}
 }

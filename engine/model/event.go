@@ -58,21 +58,71 @@ type change struct {
 	removed   bool
 	hasParent bool
 	parent    kv.EngineHash
-	hash      kv.EngineHash   // the one block, when run is nil
-	run       []kv.EngineHash // part of a request's keys
+	run       []kv.EngineHash // part of a request's keys; else:
+	from, to  int             // part of the list's hashes
+}
+
+// changeList holds the changes of one tier. What can be told in one event is
+// one change.
+type changeList struct {
+	changes []change
+	hashes  []kv.EngineHash
 }
 
 // journal keeps the changes of one iteration by tier. Lower tiers are told
 // first, so that a block that moves down is never gone in between.
 type journal struct {
-	changes [kv.NumTiers][]change
+	tiers   [kv.NumTiers]changeList
 	pending bool
-	scratch []kv.EngineHash
 }
 
-func (j *journal) add(t kv.Tier, c change) {
-	j.changes[t] = append(j.changes[t], c)
+// stored notes a run of a request's blocks, in prefix order.
+func (j *journal) stored(t kv.Tier, run []kv.EngineHash, parent kv.EngineHash, hasParent bool) {
 	j.pending = true
+	l := &j.tiers[t]
+	l.changes = append(l.changes, change{hasParent: hasParent, parent: parent, run: run})
+}
+
+// spilled notes one block that came from the tier above. Blocks of a chain
+// come deepest first, so a run is gathered in reverse.
+func (j *journal) spilled(t kv.Tier, hash, parent kv.EngineHash, hasParent bool) {
+	last := j.extend(t, hash)
+	if last != nil && !last.removed && last.run == nil && last.hasParent && last.parent == hash {
+		last.to++
+		last.parent, last.hasParent = parent, hasParent
+		return
+	}
+	j.begin(t, change{parent: parent, hasParent: hasParent})
+}
+
+// removed notes one block that left a tier.
+func (j *journal) removed(t kv.Tier, hash kv.EngineHash) {
+	last := j.extend(t, hash)
+	if last != nil && last.removed {
+		last.to++
+		return
+	}
+	j.begin(t, change{removed: true})
+}
+
+// extend appends a hash to the tier's list and returns its last change, nil
+// when there is none.
+func (j *journal) extend(t kv.Tier, hash kv.EngineHash) *change {
+	j.pending = true
+	l := &j.tiers[t]
+	l.hashes = append(l.hashes, hash)
+	if len(l.changes) == 0 {
+		return nil
+	}
+	return &l.changes[len(l.changes)-1]
+}
+
+// begin adds a change whose first hash is the list's last.
+func (j *journal) begin(t kv.Tier, c change) {
+	l := &j.tiers[t]
+	c.to = len(l.hashes)
+	c.from = c.to - 1
+	l.changes = append(l.changes, c)
 }
 
 // flush tells everything pending with time at.
@@ -83,43 +133,21 @@ func (j *journal) flush(at float64, sink Sink) {
 	j.pending = false
 	for t := kv.Tier(kv.NumTiers); t > 0; {
 		t--
-		list := j.changes[t]
-		j.changes[t] = list[:0]
-		for rest := list; len(rest) > 0; {
-			n, e := j.merge(rest)
-			rest = rest[n:]
-			e.At, e.Tier = at, t
+		l := &j.tiers[t]
+		for _, c := range l.changes {
+			e := Event{Kind: Stored, At: at, Tier: t, HasParent: c.hasParent, Parent: c.parent, Blocks: c.run}
+			if c.run == nil {
+				e.Blocks = l.hashes[c.from:c.to]
+			}
+			switch {
+			case c.removed:
+				e.Kind = Removed
+			case c.run == nil:
+				slices.Reverse(e.Blocks)
+			}
 			sink(e)
 		}
-		clear(list) // drop the keys of past requests
+		clear(l.changes) // drop the keys of past requests
+		l.changes, l.hashes = l.changes[:0], l.hashes[:0]
 	}
-}
-
-// merge makes one event of as many leading changes as one event can tell, and
-// returns how many.
-func (j *journal) merge(list []change) (int, Event) {
-	first := list[0]
-	if !first.removed && first.run != nil {
-		return 1, Event{Kind: Stored, HasParent: first.hasParent, Parent: first.parent, Blocks: first.run}
-	}
-	j.scratch = append(j.scratch[:0], first.hash)
-	n := 1
-	if first.removed {
-		for ; n < len(list) && list[n].removed; n++ {
-			j.scratch = append(j.scratch, list[n].hash)
-		}
-		return n, Event{Kind: Removed, Blocks: j.scratch}
-	}
-	// Spilled blocks come deepest first: a run grows at its front.
-	last := first
-	for ; n < len(list); n++ {
-		c := list[n]
-		if c.removed || c.run != nil || !last.hasParent || last.parent != c.hash {
-			break
-		}
-		j.scratch = append(j.scratch, c.hash)
-		last = c
-	}
-	slices.Reverse(j.scratch)
-	return n, Event{Kind: Stored, HasParent: last.hasParent, Parent: last.parent, Blocks: j.scratch}
 }

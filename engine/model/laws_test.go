@@ -55,11 +55,12 @@ func (m *mirror) withPending(w *Worker) *mirror {
 	for _, l := range w.loads {
 		p.apply(Event{Kind: Stored, Tier: kv.HBM, Blocks: l.run})
 	}
-	for t, list := range w.journal.changes {
-		for _, c := range list {
+	for t := range w.journal.tiers {
+		l := &w.journal.tiers[t]
+		for _, c := range l.changes {
 			e := Event{Kind: Stored, Tier: kv.Tier(t), Blocks: c.run}
 			if c.run == nil {
-				e.Blocks = []kv.EngineHash{c.hash}
+				e.Blocks = l.hashes[c.from:c.to]
 			}
 			if c.removed {
 				e.Kind = Removed

@@ -1,0 +1,214 @@
+package index
+
+import (
+	"math/bits"
+	"slices"
+	"sync"
+
+	"github.com/rhizome-router/rhizome/kv"
+)
+
+// Approx remembers which chunks of which prompts were sent to which slot, for
+// prompts whose tokens aren't known: a key stands for a 1 KiB chunk of text,
+// chained to those before it. Nobody confirms or removes these entries;
+// whether a chunk is still there follows from its age. A slot's clock for that
+// is the number of tokens it has stored so far: under LRU a chunk leaves a
+// tier when so many tokens came after its last use as the tier holds.
+//
+// The table is a set-associative cache of fixed size: an entry may lie in 8
+// places, and when they are full, the one touched longest ago gives way. All
+// methods are safe for concurrent use; Match calls don't wait for each other.
+type Approx struct {
+	mu     sync.RWMutex
+	mult   uint64
+	sets   [][ways]approxEntry
+	now    uint64      // number of the last Touch
+	born   []uint64    // by slot: entries touched up to then are a former owner's
+	active []Slot      // slots touched since they were last dropped, sorted
+	stats  ApproxStats // only Evicted is kept
+}
+
+const (
+	ways           = 8
+	approxSlotBits = 20
+	maxApproxSlots = 1 << approxSlotBits
+)
+
+// approxEntry is one chunk on one slot. mark is the number of the last Touch
+// << approxSlotBits | slot, 0 if the entry was never used; 44 bits are enough
+// for 100,000 calls a second over five years.
+type approxEntry struct {
+	key   uint64
+	clock uint64
+	mark  uint64
+}
+
+// ApproxConfig sets an Approx's limits. The zero value is usable.
+type ApproxConfig struct {
+	// MaxEntries bounds the (chunk, slot) pairs, 24 B each, allocated at once
+	// (the system backs the pages only as they are used); 0 means 2 Mi. It is
+	// rounded up to a multiple of 8.
+	MaxEntries int
+	// Seed varies the placement of keys; see Config.
+	Seed uint64
+}
+
+// NewApprox returns an empty table.
+func NewApprox(cfg ApproxConfig) *Approx {
+	if cfg.MaxEntries == 0 {
+		cfg.MaxEntries = 2 << 20
+	}
+	return &Approx{
+		mult: cfg.Seed<<1 ^ 0x9e3779b97f4a7c15,
+		sets: make([][ways]approxEntry, (cfg.MaxEntries+ways-1)/ways),
+	}
+}
+
+func (a *Approx) set(key uint64, s Slot) *[ways]approxEntry {
+	h := (key ^ key>>32 ^ uint64(s)*0xd6e8feb86659fd93) * a.mult
+	h = (h ^ h>>32) * 0xd6e8feb86659fd93
+	i, _ := bits.Mul64(h, uint64(len(a.sets)))
+	return &a.sets[i]
+}
+
+// Touch records that a prompt with the chunks keys went to slot s when s's
+// clock stood at clockTokens. Slots of 1 Mi and more are ignored.
+func (a *Approx) Touch(s Slot, keys []kv.Key, clockTokens uint64) {
+	if s >= maxApproxSlots || len(keys) == 0 {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if i, ok := slices.BinarySearch(a.active, s); !ok {
+		a.active = slices.Insert(a.active, i, s)
+		for len(a.born) <= int(s) {
+			a.born = append(a.born, 0)
+		}
+	}
+	a.now++
+	for _, k := range keys {
+		e := a.place(uint64(k), s)
+		*e = approxEntry{key: uint64(k), clock: clockTokens, mark: a.now<<approxSlotBits | uint64(s)}
+	}
+}
+
+// place returns the entry of a chunk, or the one that gives way to it: a dead
+// one, else the one touched longest ago.
+func (a *Approx) place(key uint64, s Slot) *approxEntry {
+	set := a.set(key, s)
+	oldest, oldestMark := &set[0], ^uint64(0)
+	for i := range set {
+		e := &set[i]
+		if e.mark != 0 && e.key == key && e.slot() == s {
+			return e
+		}
+		mark := e.mark
+		if !a.alive(e) {
+			mark = 0
+		}
+		if mark < oldestMark {
+			oldest, oldestMark = e, mark
+		}
+	}
+	if oldestMark != 0 {
+		a.stats.Evicted++
+	}
+	return oldest
+}
+
+func (e *approxEntry) slot() Slot { return Slot(e.mark & (maxApproxSlots - 1)) }
+
+func (a *Approx) alive(e *approxEntry) bool { return e.mark>>approxSlotBits > a.born[e.slot()] }
+
+// Horizon says what is still on a slot: chunks last touched less than HBM
+// tokens before Now are in HBM, those less than Total before Now on tier
+// Lower, older ones gone.
+type Horizon struct {
+	Now   uint64 // the slot's clock, in tokens
+	HBM   uint64 // tokens
+	Total uint64 // tokens; HBM or less if there is no lower tier
+	Lower kv.Tier
+}
+
+// Match appends to dst a Hit for each slot that was sent the prompt's first
+// chunk and still holds it by its horizon, in the order of slots, and returns
+// it. The runs count chunks; Promised equals Run. horizon is called once for
+// each slot that was sent the first chunk, with the table's read lock held.
+// Match allocates nothing but what dst needs to grow.
+func (a *Approx) Match(keys []kv.Key, horizon func(Slot) Horizon, dst []Hit) []Hit {
+	if len(keys) == 0 {
+		return dst
+	}
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	for _, s := range a.active {
+		if a.find(uint64(keys[0]), s) == nil {
+			continue
+		}
+		var r Run
+		h := horizon(s)
+		for _, k := range keys {
+			if e := a.find(uint64(k), s); e == nil || !r.add(h, e.clock) {
+				break
+			}
+		}
+		if r.Len() > 0 {
+			dst = append(dst, Hit{Slot: s, Run: r, Promised: r})
+		}
+	}
+	return dst
+}
+
+func (a *Approx) find(key uint64, s Slot) *approxEntry {
+	set := a.set(key, s)
+	for i := range set {
+		if e := &set[i]; e.key == key && e.slot() == s && a.alive(e) {
+			return e
+		}
+	}
+	return nil
+}
+
+// add extends r by a chunk touched at clock; false if it is gone.
+func (r *Run) add(h Horizon, clock uint64) bool {
+	age := h.Now - min(clock, h.Now)
+	switch {
+	case age < h.HBM && r.Lower == 0:
+		r.HBM++
+	case age < h.Total:
+		r.Lower++
+		r.Tier = h.Lower
+	default:
+		return false
+	}
+	return true
+}
+
+// Drop forgets everything sent to slot s, at once.
+func (a *Approx) Drop(s Slot) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if i, ok := slices.BinarySearch(a.active, s); ok {
+		a.active = slices.Delete(a.active, i, i+1)
+		a.born[s] = a.now
+	}
+}
+
+// ApproxStats is a snapshot of an Approx's size.
+type ApproxStats struct {
+	MaxEntries  int
+	Bytes       int64
+	ActiveSlots int
+	Evicted     uint64 // live entries that gave way to others, since NewApprox
+}
+
+// Stats returns the current sizes.
+func (a *Approx) Stats() ApproxStats {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	st := a.stats
+	st.MaxEntries = ways * len(a.sets)
+	st.Bytes = int64(st.MaxEntries) * 24
+	st.ActiveSlots = len(a.active)
+	return st
+}

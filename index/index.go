@@ -1,0 +1,257 @@
+// Package index is the local prefix index: which slots hold which block, on
+// which tiers, and how far a prompt's blocks are found on each.
+//
+// The central type is [Index]; start reading at [Index.Match]. A [Slot] stands
+// for one boot of one target. The changes of a slot come from package crdt
+// ([Index.Apply]), and dispatches promise blocks that no event has confirmed
+// yet ([Index.Begin]). [Approx] is the index for prompts whose tokens aren't
+// known: it remembers which byte chunks were sent where.
+//
+// Inside, blocks lie in 1024 shards, each an open-addressing table behind its
+// own RWMutex (shard.go). A reader holds a shard's lock for one block's probe,
+// a writer for one change or, rarely, for copying one shard's table as it
+// grows; nobody ever holds two. Tables hold no pointers.
+package index
+
+import (
+	"sync/atomic"
+
+	"github.com/rhizome-router/rhizome/kv"
+)
+
+// Slot is the dense local number of one boot of one target. It never leaves
+// the process. A dropped slot's number is given out again once every trace of
+// it is swept.
+type Slot uint32
+
+const (
+	slotBits = 24
+	maxSlots = 1 << slotBits
+)
+
+// TierRule says which lower tiers an engine continues a prefix on, after the
+// blocks it has in HBM.
+type TierRule uint8
+
+const (
+	// HBMThenOneTier: the HBM run goes on in any one lower tier (vLLM).
+	HBMThenOneTier TierRule = iota
+	// DeviceThenHost: the HBM run goes on in CPU memory only (SGLang).
+	DeviceThenHost
+)
+
+func (r TierRule) lower() kv.TierMask {
+	if r == DeviceThenHost {
+		return kv.CPU.Mask()
+	}
+	return (1<<kv.NumTiers - 1) &^ kv.HBM.Mask()
+}
+
+// Change says that a block became present on a tier of a slot, or absent from
+// it.
+type Change struct {
+	Key     kv.Key
+	Group   uint16 // KV-cache group; 0 is main attention
+	Tier    kv.Tier
+	Present bool
+}
+
+// Config sets an Index's limits. The zero value is usable.
+type Config struct {
+	// MaxBytes bounds the memory of the tables; 0 means 1 GiB. A block that
+	// would need more is refused and counted. While a shard grows, the copy
+	// of that one shard comes on top.
+	MaxBytes int64
+	// MaxPromises bounds the (slot, block) pairs promised at one time, each
+	// about 60 B; 0 means 1 Mi.
+	MaxPromises int
+	// Seed varies how keys are placed, so that nobody outside can choose
+	// prompts that crowd one place. Results don't depend on it.
+	Seed uint64
+}
+
+// Index is the prefix index. All methods are safe for concurrent use. For one
+// slot, Apply has one caller at a time, which sees to it that Drop isn't
+// called before its last Apply returned.
+type Index struct {
+	shards [numShards]shard
+	mult   uint64 // odd
+	budget budget
+
+	// slots is the state of each slot, replaced as a whole by Open, Drop and
+	// the sweep; readers load it once.
+	slots    atomic.Pointer[[]slotState]
+	draining atomic.Int32 // slots that wait for the sweep or are in it
+	sweep    sweep
+	promises promises
+}
+
+type slotState uint8
+
+const (
+	slotFree slotState = iota
+	slotDraining
+	slotOpen // + TierRule
+)
+
+func (s slotState) open() bool         { return s >= slotOpen }
+func (s slotState) lower() kv.TierMask { return TierRule(s - slotOpen).lower() }
+func stateOf(s []slotState, i Slot) slotState {
+	if int(i) >= len(s) {
+		return slotFree
+	}
+	return s[i]
+}
+
+// New returns an empty index.
+func New(cfg Config) *Index {
+	if cfg.MaxBytes == 0 {
+		cfg.MaxBytes = 1 << 30
+	}
+	if cfg.MaxPromises == 0 {
+		cfg.MaxPromises = 1 << 20
+	}
+	x := &Index{mult: cfg.Seed<<1 ^ 0x9e3779b97f4a7c15}
+	for i := range x.shards {
+		x.shards[i].mult = x.mult
+	}
+	x.budget.max = cfg.MaxBytes
+	x.slots.Store(new([]slotState))
+	x.promises.init(cfg.MaxPromises)
+	return x
+}
+
+// at returns the shard of a block and its key there. Windowed groups share the
+// tables: the group is folded into the key.
+func (x *Index) at(group uint16, k kv.Key) (sh *shard, key uint64) {
+	key = uint64(k) ^ uint64(group)*0xd6e8feb86659fd93
+	return &x.shards[hash(key, x.mult)>>(64-shardBits)], key
+}
+
+// Apply records changes of slot s, in order. Presence is a set: saying a thing
+// twice is saying it once. A block confirmed on HBM settles the promises of
+// it. Changes of a slot that isn't open are ignored. Blocks of windowed groups
+// (group not 0) are kept apart and never matched by Match; Tiers shows them.
+//
+// Each call also does a share of the sweep that Drop leaves behind.
+func (x *Index) Apply(s Slot, changes []Change) {
+	for _, c := range changes {
+		if c.Tier >= kv.NumTiers {
+			continue
+		}
+		if bit := holder(c.Tier.Mask()); c.Present {
+			x.update(s, c.Group, c.Key, bit, 0)
+		} else {
+			x.update(s, c.Group, c.Key, 0, bit)
+		}
+	}
+	if x.draining.Load() > 0 {
+		x.Sweep(64 + 4*len(changes))
+	}
+}
+
+// update sets and clears bits of a block's holder s and returns the bits it
+// had. ok is false if s isn't open or the budget refused it.
+func (x *Index) update(s Slot, group uint16, k kv.Key, set, clear holder) (prior holder, ok bool) {
+	sh, key := x.at(group, k)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	// Read under the lock: a sweep that visits this shard later sees what is
+	// written now, and one that came before made s draining first.
+	if !stateOf(*x.slots.Load(), s).open() {
+		return 0, false
+	}
+	return sh.update(key, s, set, clear, &x.budget)
+}
+
+// Tiers returns the tiers on which slot s holds a block, promises not counted.
+func (x *Index) Tiers(s Slot, group uint16, k kv.Key) kv.TierMask {
+	sh, key := x.at(group, k)
+	sh.mu.RLock()
+	defer sh.mu.RUnlock()
+	if !stateOf(*x.slots.Load(), s).open() {
+		return 0
+	}
+	if i, ok := sh.find(key); ok {
+		v := sh.view(&sh.cells[i])
+		if j, ok := search(v, s); ok {
+			return v[j].tiers()
+		}
+	}
+	return 0
+}
+
+// Stats is a snapshot of an index's size. Blocks of draining slots count until
+// they are swept.
+type Stats struct {
+	Keys     int   // distinct blocks, all groups
+	Holders  int   // (block, slot) pairs
+	Bytes    int64 // memory of the tables
+	MaxBytes int64
+	Refused  uint64 // insertions refused by the budget, since New
+
+	OpenSlots     int
+	DrainingSlots int // dropped, not yet swept
+
+	Tickets         int
+	Promises        int    // (block, slot) pairs promised and not ended
+	PromisesRefused uint64 // blocks not promised because of MaxPromises or MaxBytes
+}
+
+// Stats returns the current sizes.
+func (x *Index) Stats() Stats {
+	st := Stats{Bytes: x.budget.used.Load(), MaxBytes: x.budget.max, Refused: x.budget.refused.Load()}
+	for i := range x.shards {
+		sh := &x.shards[i]
+		sh.mu.RLock()
+		st.Keys += sh.keys
+		st.Holders += sh.holders
+		sh.mu.RUnlock()
+	}
+	for _, s := range *x.slots.Load() {
+		if s.open() {
+			st.OpenSlots++
+		}
+	}
+	st.DrainingSlots = int(x.draining.Load())
+	x.promises.stats(&st)
+	return st
+}
+
+// holder is one slot's share in a block: slot<<6 | promised<<5 | tiers. A
+// stored holder has at least one of its low six bits, and never both promised
+// and HBM: a confirmed promise is none any more.
+type holder uint32
+
+const (
+	markBits        = kv.NumTiers + 1
+	markMask holder = 1<<markBits - 1
+	promised holder = 1 << kv.NumTiers
+	tierBits holder = promised - 1
+	onHBM    holder = 1 << kv.HBM
+)
+
+func (h holder) slot() Slot         { return Slot(h >> markBits) }
+func (h holder) tiers() kv.TierMask { return kv.TierMask(h & tierBits) }
+
+// hoped returns the tiers, with a promise counted as HBM.
+func (h holder) hoped() kv.TierMask {
+	return kv.TierMask(h&tierBits | h&promised>>kv.NumTiers)
+}
+
+// budget is the byte count that all shards share.
+type budget struct {
+	max     int64
+	used    atomic.Int64
+	refused atomic.Uint64
+}
+
+// charge takes n bytes, or returns false if that would pass the limit; a
+// negative n always succeeds.
+func (b *budget) charge(n int64) bool {
+	if b.used.Add(n) <= b.max || n <= 0 {
+		return true
+	}
+	b.used.Add(-n)
+	return false
+}

@@ -1,0 +1,205 @@
+package index
+
+import (
+	"container/heap"
+	"slices"
+	"sync"
+
+	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/kv"
+)
+
+// Ticket names the promises of one dispatch. The zero Ticket promises nothing
+// and may be ended and extended without effect.
+type Ticket uint64
+
+// promises is the speculation overlay's book-keeping: which ticket promised
+// what. That a block is promised at all is a mark on its holder, which Apply
+// takes away when the block is confirmed, for good: a later eviction doesn't
+// bring the promise back.
+type promises struct {
+	mu      sync.Mutex
+	max     int
+	last    Ticket
+	tickets map[Ticket]*ticket
+	queue   deadlines
+	blocks  map[promise]promiseCount
+	refused uint64
+}
+
+type promise struct {
+	key  kv.Key
+	slot Slot
+}
+
+// promiseCount is how many open tickets share a promise. Tickets numbered
+// below first were made before a confirmation settled the promise then
+// standing; they have no share in this one.
+type promiseCount struct {
+	first   Ticket
+	tickets uint32
+}
+
+type ticket struct {
+	no       Ticket
+	slot     Slot
+	keys     []kv.Key
+	deadline clock.Instant
+	at       int // in the queue
+}
+
+func (p *promises) init(limit int) {
+	p.max = limit
+	p.tickets = map[Ticket]*ticket{}
+	p.blocks = map[promise]promiseCount{}
+}
+
+// Begin promises that slot s will soon hold the blocks keys on HBM, because a
+// request was sent there. Blocks confirmed on its HBM already need no promise.
+// The promise ends with End, or with the first Expire at or after deadline, or
+// with the slot. Past MaxPromises the rest of keys is not promised.
+func (x *Index) Begin(s Slot, keys []kv.Key, deadline clock.Instant) Ticket {
+	p := &x.promises
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !stateOf(*x.slots.Load(), s).open() {
+		return 0
+	}
+	t := &ticket{no: p.last + 1, slot: s, deadline: deadline}
+	for i, k := range keys {
+		id := promise{k, s}
+		c, known := p.blocks[id]
+		prior, ok := holder(0), known || len(p.blocks) < p.max
+		if ok {
+			prior, ok = x.update(s, 0, k, promised, 0)
+		}
+		if !ok {
+			p.refused += uint64(len(keys) - i)
+			break
+		}
+		if prior&onHBM != 0 {
+			continue
+		}
+		if prior&promised == 0 {
+			c = promiseCount{first: t.no}
+		}
+		c.tickets++
+		p.blocks[id] = c
+		t.keys = append(t.keys, k)
+	}
+	if len(t.keys) == 0 {
+		return 0
+	}
+	t.keys = slices.Clip(t.keys)
+	p.last = t.no
+	p.tickets[t.no] = t
+	heap.Push(&p.queue, t)
+	return t.no
+}
+
+// Extend sets a ticket's deadline anew, to a later or an earlier instant. It
+// reports whether the ticket is still open.
+func (x *Index) Extend(no Ticket, deadline clock.Instant) bool {
+	p := &x.promises
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t, ok := p.tickets[no]
+	if ok {
+		t.deadline = deadline
+		heap.Fix(&p.queue, t.at)
+	}
+	return ok
+}
+
+// End takes a ticket's promises back: those that no other open ticket shares
+// no longer match. Ending a ticket twice, or one that expired, does nothing.
+func (x *Index) End(no Ticket) {
+	p := &x.promises
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t, ok := p.tickets[no]; ok {
+		x.end(t)
+	}
+}
+
+// Expire ends the tickets whose deadline is now or earlier, and returns how
+// many there were. It costs little when there are none.
+func (x *Index) Expire(now clock.Instant) int {
+	p := &x.promises
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for len(p.queue) > 0 && p.queue[0].deadline <= now {
+		x.end(p.queue[0])
+		n++
+	}
+	return n
+}
+
+// end needs promises.mu.
+func (x *Index) end(t *ticket) {
+	p := &x.promises
+	heap.Remove(&p.queue, t.at)
+	delete(p.tickets, t.no)
+	for _, k := range t.keys {
+		id := promise{k, t.slot}
+		c, ok := p.blocks[id]
+		if !ok || c.first > t.no {
+			continue
+		}
+		if c.tickets--; c.tickets > 0 {
+			p.blocks[id] = c
+			continue
+		}
+		delete(p.blocks, id)
+		x.update(t.slot, 0, k, 0, promised)
+	}
+}
+
+// dropPromises ends the tickets of a slot.
+func (x *Index) dropPromises(s Slot) {
+	p := &x.promises
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var void []*ticket
+	for _, t := range p.queue {
+		if t.slot == s {
+			void = append(void, t)
+		}
+	}
+	for _, t := range void {
+		x.end(t)
+	}
+}
+
+func (p *promises) stats(st *Stats) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	st.Tickets, st.Promises, st.PromisesRefused = len(p.tickets), len(p.blocks), p.refused
+}
+
+// deadlines is a heap of tickets, earliest deadline first.
+type deadlines []*ticket
+
+func (q deadlines) Len() int { return len(q) }
+func (q deadlines) Less(i, j int) bool {
+	if q[i].deadline != q[j].deadline {
+		return q[i].deadline < q[j].deadline
+	}
+	return q[i].no < q[j].no
+}
+func (q deadlines) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].at, q[j].at = i, j
+}
+func (q *deadlines) Push(t any) {
+	t.(*ticket).at = len(*q)
+	*q = append(*q, t.(*ticket))
+}
+func (q *deadlines) Pop() any {
+	old := *q
+	t := old[len(old)-1]
+	old[len(old)-1] = nil
+	*q = old[:len(old)-1]
+	return t
+}

@@ -1,0 +1,104 @@
+package index
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// sweep is what is left to do for dropped slots. Its mutex also guards the
+// writing of Index.slots.
+type sweep struct {
+	mu      sync.Mutex
+	shard   int // of the running pass, the next to do
+	credit  int // cells paid for and not yet looked at
+	passing []Slot
+	waiting []Slot // dropped after the pass began: they need one of their own
+}
+
+// Open reserves a slot for one boot of one target, whose engine continues
+// prefixes by rule. It gives the lowest number that is free. It panics when
+// 16 Mi slots are taken, which can only be a caller that never drops any.
+func (x *Index) Open(rule TierRule) Slot {
+	x.sweep.mu.Lock()
+	defer x.sweep.mu.Unlock()
+	slots := slices.Clone(*x.slots.Load())
+	i := slices.Index(slots, slotFree)
+	if i < 0 {
+		if i = len(slots); i == maxSlots {
+			panic(fmt.Sprintf("index: all %d slots are taken; Drop the slots of targets that are gone", maxSlots))
+		}
+		slots = append(slots, slotFree)
+	}
+	slots[i] = slotOpen + slotState(rule)
+	x.slots.Store(&slots)
+	return Slot(i)
+}
+
+// Drop gives slot s up: from now on nothing of it matches, its changes are
+// ignored, its tickets are void. The memory is freed by later calls of Apply
+// and Sweep, and then the number may be given out again. Dropping a slot that
+// isn't open does nothing.
+func (x *Index) Drop(s Slot) {
+	x.sweep.mu.Lock()
+	if slots := *x.slots.Load(); stateOf(slots, s).open() {
+		slots = slices.Clone(slots)
+		slots[s] = slotDraining
+		x.slots.Store(&slots)
+		x.sweep.waiting = append(x.sweep.waiting, s)
+		x.draining.Add(1)
+	}
+	x.sweep.mu.Unlock()
+	x.dropPromises(s)
+}
+
+// Sweep frees the memory of dropped slots, looking at about budget cells, and
+// returns the number of slots still to be freed. It works shard by shard and
+// keeps what is left of the budget for the next call. If another call is at
+// it, it does nothing.
+func (x *Index) Sweep(budget int) (left int) {
+	if x.draining.Load() > 0 && x.sweep.mu.TryLock() {
+		x.sweepLocked(budget)
+		x.sweep.mu.Unlock()
+	}
+	return int(x.draining.Load())
+}
+
+func (x *Index) sweepLocked(budget int) {
+	w := &x.sweep
+	w.credit += min(budget, 1<<40)
+	for w.credit > 0 {
+		if len(w.passing) == 0 {
+			if len(w.waiting) == 0 {
+				w.credit = 0
+				return
+			}
+			w.passing, w.waiting, w.shard = w.waiting, nil, 0
+		}
+		sh := &x.shards[w.shard]
+		sh.mu.Lock()
+		if cost := len(sh.cells) + 1; w.credit >= cost {
+			w.credit -= cost
+			sh.sweep(*x.slots.Load(), &x.budget)
+			w.shard++
+		} else {
+			sh.mu.Unlock()
+			return
+		}
+		sh.mu.Unlock()
+		if w.shard == numShards {
+			x.release(w.passing)
+			w.passing = nil
+		}
+	}
+}
+
+// release makes swept slots free for reuse.
+func (x *Index) release(swept []Slot) {
+	slots := slices.Clone(*x.slots.Load())
+	for _, s := range swept {
+		slots[s] = slotFree
+	}
+	x.slots.Store(&slots)
+	x.draining.Add(-int32(len(swept)))
+}

@@ -1,0 +1,158 @@
+package vllm
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/rhizome-router/rhizome/engine/kvwire"
+	"github.com/rhizome-router/rhizome/kv"
+)
+
+// stored decodes a BlockStored: an Insert of main attention's blocks, or an
+// Also where the event tells presence only. The checks come in this order:
+// hashes, placeholder, group, tokens, their number, the parent.
+func (d *decoder) stored(f *fields) error {
+	hashes, err := d.hashList(f)
+	if err != nil {
+		return err
+	}
+	op := kv.Op{Kind: kv.Also, Hashes: hashes}
+	if op.Tier, err = d.tier(f); err != nil {
+		return err
+	}
+	if op.Group, err = d.group(f); err != nil {
+		return err
+	}
+	numTokens, err := d.numTokens(f)
+	if err != nil {
+		return err
+	}
+	if op.BlockTokens, err = d.blockSize(f); err != nil {
+		return err
+	}
+	placeholder := numTokens == 0 || op.BlockTokens == 0
+	if placeholder || !d.main(f, op.Group) {
+		op.BlockTokens = 0
+		d.emit(op)
+		return nil
+	}
+	op.Kind, op.Hashes = kv.Insert, nil
+	if op.Blocks, err = d.run(f, hashes, numTokens, int(op.BlockTokens)); err != nil {
+		return err
+	}
+	if op.HasParent = d.seek(f, fieldParent); op.HasParent {
+		if op.Parent, err = kvwire.Hash(&d.r); err != nil {
+			return err
+		}
+		if slices.Contains(hashes, op.Parent) {
+			return fmt.Errorf("%w: block %d is its own parent", kvwire.ErrType, op.Parent)
+		}
+	} else if op.Root, err = d.rootKey(f); err != nil {
+		return err
+	}
+	d.emit(op)
+	return nil
+}
+
+// numTokens returns the length of token_ids and leaves the reader at the first.
+func (d *decoder) numTokens(f *fields) (int, error) {
+	if !d.seek(f, fieldTokens) {
+		return 0, nil
+	}
+	return d.r.ArrayLen()
+}
+
+func (d *decoder) blockSize(f *fields) (uint32, error) {
+	if !d.seek(f, fieldBlockSize) {
+		return 0, nil
+	}
+	return d.r.Uint32()
+}
+
+// main reports whether a KV group is main attention, on which prefixes are
+// matched. A known kind decides; else group 0 is.
+func (d *decoder) main(f *fields, group uint16) bool {
+	if d.seek(f, fieldKind) && d.r.Kind() == kvwire.Str {
+		kind, err := d.r.Str()
+		if err != nil {
+			return false
+		}
+		switch string(kind) {
+		case "full_attention", "mla_attention", "sink_full_attention":
+			return true
+		case "sliding_window", "sliding_window_mla", "mamba", "chunked_local_attention",
+			"encoder_only_attention", "cross_attention":
+			return false
+		}
+	}
+	return group == 0
+}
+
+// run hashes the tokens and extras of each block.
+func (d *decoder) run(f *fields, hashes []kv.EngineHash, numTokens, blockTokens int) ([]kv.Block, error) {
+	if blockTokens > numTokens || numTokens != len(hashes)*blockTokens {
+		return nil, fmt.Errorf("%w: %d tokens for %d blocks of %d", kvwire.ErrType, numTokens, len(hashes), blockTokens)
+	}
+	extras, err := d.newExtras(f)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := d.numTokens(f); err != nil { // back to the first token
+		return nil, err
+	}
+	if cap(d.tokens) < blockTokens {
+		d.tokens = make([]uint32, blockTokens)
+	}
+	tokens := d.tokens[:blockTokens]
+	blocks := take(&d.blocks, len(hashes), d.r.Len())
+	for i, h := range hashes {
+		for j := range tokens {
+			if tokens[j], err = d.r.Uint32(); err != nil {
+				return nil, err
+			}
+		}
+		words, err := extras.next()
+		if err != nil {
+			return nil, err
+		}
+		blocks[i] = kv.Block{Hash: h, Content: kv.ContentOf(tokens, words...)}
+	}
+	return blocks, nil
+}
+
+// rootKey returns the key that a run without parent starts from.
+func (d *decoder) rootKey(f *fields) (kv.Key, error) {
+	adapter, err := d.adapter(f)
+	if err != nil {
+		return 0, err
+	}
+	if !d.rooted || d.rootOf != adapter {
+		d.root, d.rootOf, d.rooted = kv.Root(d.model, adapter, ""), adapter, true
+	}
+	return d.root, nil
+}
+
+// adapter returns the LoRA adapter's name, "id:<n>" where only its number is
+// known, or empty.
+func (d *decoder) adapter(f *fields) (string, error) {
+	name, err := d.loraName(f)
+	if err != nil || len(name) > 0 {
+		return string(name), err
+	}
+	if !d.seek(f, fieldLoraID) {
+		return "", nil
+	}
+	id, negative, err := d.r.Int()
+	if negative {
+		return "id:" + strconv.FormatInt(int64(id), 10), err
+	}
+	return "id:" + strconv.FormatUint(id, 10), err
+}
+
+func (d *decoder) loraName(f *fields) ([]byte, error) {
+	if !d.seek(f, fieldLoraName) {
+		return nil, nil
+	}
+	return d.r.Str()
+}

@@ -94,7 +94,7 @@ type answerReader struct {
 // do sends b to url and reads the answer to its end. onData, if set, gets every
 // event's data. The caller holds b.
 func (c *client) do(ctx context.Context, url string, b *body, onData func([]byte)) result {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, errTooLong)
 	defer cancel()
 	req, err := b.request(url)
 	if err != nil {
@@ -152,10 +152,13 @@ func (c *client) read(ctx context.Context, res result, from io.Reader, r *answer
 	}
 }
 
+// errTooLong ends one request; whatever else ends its context ends the run.
+var errTooLong = errors.New("no whole answer in time")
+
 // failed completes res; a run that ended or a time-out outranks kind.
 func (c *client) failed(ctx context.Context, res result, kind string, err error) result {
 	switch {
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+	case errors.Is(context.Cause(ctx), errTooLong):
 		kind, err = KindTimeout, fmt.Errorf("no whole answer within %v: %w", c.timeout, err)
 	case ctx.Err() != nil:
 		kind = KindCancelled

@@ -31,7 +31,12 @@ func newMemoryNet() *memoryNet { return &memoryNet{listeners: make(map[string]*m
 
 func (n *memoryNet) serve(host string, h http.Handler) {
 	l := &memoryListener{conns: make(chan net.Conn), closed: make(chan struct{})}
-	srv := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0)}
+	handle := func(w http.ResponseWriter, r *http.Request) {
+		n.wg.Add(1) // below the server's own, so never from zero
+		defer n.wg.Done()
+		h.ServeHTTP(w, r)
+	}
+	srv := &http.Server{Handler: http.HandlerFunc(handle), ErrorLog: log.New(io.Discard, "", 0)}
 	n.mu.Lock()
 	n.listeners[host+":80"] = l
 	n.servers = append(n.servers, srv)
@@ -132,20 +137,27 @@ func (f *fakeWorker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if f.answer != nil && f.answer(w, r, &a) {
 		return
 	}
-	f.stream(w, &a)
+	f.stream(w, r, &a)
 }
 
-func (f *fakeWorker) stream(w http.ResponseWriter, a *asked) {
+func (f *fakeWorker) stream(w http.ResponseWriter, r *http.Request, a *asked) {
+	wait := func(d time.Duration) {
+		select {
+		case <-time.After(d):
+		case <-r.Context().Done():
+			panic(http.ErrAbortHandler)
+		}
+	}
 	say := func(format string, args ...any) {
 		fmt.Fprintf(w, "data: "+format+"\n\n", args...)
 		w.(http.Flusher).Flush()
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	say(`{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}`)
-	time.Sleep(f.ttft)
+	wait(f.ttft)
 	for k := range a.Max {
 		if k > 0 {
-			time.Sleep(f.tpot)
+			wait(f.tpot)
 		}
 		if a.Prompt != nil {
 			say(`{"choices":[{"index":0,"text":" w%d","token_ids":[%d]}]}`, k, 5000+k)

@@ -1,0 +1,303 @@
+package load
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/workload"
+)
+
+// DemoConfig says what [Demo] runs.
+type DemoConfig struct {
+	// Workers is how many workers to start. 0 means 4.
+	Workers int
+	// Duration is how long new turns are sent, in wall time. 0 means until ctx
+	// ends, or 20 seconds with Once.
+	Duration time.Duration
+	// Once makes the demo end by itself.
+	Once bool
+	// Speedup is how much faster than life the workers run: modelled time =
+	// wall time × Speedup. Think times shrink likewise. 0 means 1.
+	Speedup float64
+	// Chat is the conversations to hold. The zero value means
+	// [workload.DefaultChat].
+	Chat workload.Chat
+
+	// StartWorkers starts n workers; see [EmulatedWorkers].
+	StartWorkers func(ctx context.Context, n int) (*Workers, error)
+	// StartRouter starts a router over workers given as --worker lines and
+	// returns when it serves.
+	StartRouter func(ctx context.Context, workers []string) (*Router, error)
+
+	// Out gets the table and the summary; TTY says that it is a terminal, where
+	// the table is redrawn in place. JSON writes nothing but the summary.
+	Out  io.Writer
+	TTY  bool
+	JSON bool
+
+	// Transport and Clock replace the real ones, for tests.
+	Transport http.RoundTripper
+	Clock     clock.Clock
+}
+
+// Workers is a fleet that was started for the demo.
+type Workers struct {
+	Lines []string             // one --worker line each
+	Model string               // what they serve
+	Stats func() []WorkerStats // in a fixed order; safe for concurrent use
+	Close func() error         // nil: they end with their context
+}
+
+// WorkerStats is what one worker tells of itself.
+type WorkerStats struct {
+	Name             string // as its x-emulator-worker header says
+	Requests         int64
+	Running, Waiting int
+	// HitHBMTokens and HitTierTokens are prompt tokens found in HBM and in all
+	// lower tiers together.
+	HitHBMTokens, HitTierTokens int64
+	KVFill                      float64 // share of the HBM blocks that hold something, 0 to 1
+}
+
+// Router is a router that was started for the demo.
+type Router struct {
+	URL   string // base URL of its data port
+	Admin string // base URL of its admin port; empty: not shown
+	Stats func() RouterStats
+	Close func() error // nil: it ends with its context
+}
+
+// RouterStats is what the router counted. The token counts cover the same
+// requests: those whose answers told cached tokens.
+type RouterStats struct {
+	Requests, Failed              int64
+	CachedPredicted, CachedActual int64 // tokens
+}
+
+// DemoSummary is what a demo came to. Times are modelled milliseconds.
+type DemoSummary struct {
+	Requests      int            `json:"requests"`
+	Failed        int            `json:"failed"`
+	ErrorKinds    map[string]int `json:"error_kinds,omitempty"`
+	HitHBMTokens  int64          `json:"hit_hbm_tokens"`
+	HitTierTokens int64          `json:"hit_tier_tokens"`
+	// CachedTokensPredicted and CachedTokensActual are the router's own account.
+	CachedTokensPredicted int64   `json:"cached_tokens_predicted"`
+	CachedTokensActual    int64   `json:"cached_tokens_actual"`
+	PromptTokens          int64   `json:"prompt_tokens"`
+	OutputTokens          int64   `json:"output_tokens"`
+	TTFTMeanMillis        Figure  `json:"ttft_mean_ms"`
+	TTFTP99Millis         Figure  `json:"ttft_p99_ms"`
+	Workers               int     `json:"workers"`
+	WallSeconds           float64 `json:"wall_seconds"`
+
+	LastError string `json:"last_error,omitempty"`
+}
+
+func (cfg DemoConfig) withDefaults() (DemoConfig, error) {
+	if cfg.Workers == 0 {
+		cfg.Workers = 4
+	}
+	if cfg.Workers < 1 || cfg.Workers > 1024 {
+		return cfg, fmt.Errorf("workers is %d, want 1 to 1024", cfg.Workers)
+	}
+	if cfg.Speedup == 0 {
+		cfg.Speedup = 1
+	}
+	if !(cfg.Speedup > 0 && cfg.Speedup <= 1e6) {
+		return cfg, fmt.Errorf("speedup is %v, want more than 0 and at most 1e6", cfg.Speedup)
+	}
+	if cfg.Once && cfg.Duration <= 0 {
+		cfg.Duration = 20 * time.Second
+	}
+	if cfg.Chat == (workload.Chat{}) {
+		cfg.Chat = workload.DefaultChat()
+	}
+	if err := cfg.Chat.Validate(); err != nil {
+		return cfg, err
+	}
+	if cfg.StartWorkers == nil || cfg.StartRouter == nil || cfg.Out == nil {
+		return cfg, errors.New("StartWorkers, StartRouter and Out must be set")
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = clock.Real()
+	}
+	return cfg, nil
+}
+
+// answerTimeout bounds one answer of the demo, in wall time.
+const answerTimeout = 2 * time.Minute
+
+// demo is a running demo.
+type demo struct {
+	cfg     DemoConfig
+	workers *Workers
+	router  *Router
+	client  *client
+	format  format
+	start   clock.Instant
+
+	meter   *meter
+	mu      sync.Mutex // guards the next
+	byTTFT  map[string]*ttftOf
+	lastErr error
+}
+
+// ttftOf sums up the TTFT seen of one worker.
+type ttftOf struct {
+	micros float64
+	n      int
+}
+
+// Demo starts workers and a router, holds conversations with the router, and
+// shows what happens each second, until ctx ends or the configured time is
+// over. Either way it then writes a summary, closes what it started, and
+// returns without error. Failed requests are counted in the summary.
+func Demo(ctx context.Context, cfg DemoConfig) (_ DemoSummary, err error) {
+	cfg, err = cfg.withDefaults()
+	if err != nil {
+		return DemoSummary{}, fmt.Errorf("demo: %w", err)
+	}
+	// Workers and router outlive ctx, until the summary has been taken; only
+	// their start is bound to it.
+	alive, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	started := context.AfterFunc(ctx, end)
+	workers, err := cfg.StartWorkers(alive, cfg.Workers)
+	if err != nil {
+		return DemoSummary{}, fmt.Errorf("demo: start %d workers: %w", cfg.Workers, err)
+	}
+	defer closing(&err, "workers", workers.Close)
+	router, err := cfg.StartRouter(alive, workers.Lines)
+	if err != nil {
+		return DemoSummary{}, fmt.Errorf("demo: start the router: %w", err)
+	}
+	defer closing(&err, "router", router.Close)
+	if !started() {
+		return DemoSummary{}, fmt.Errorf("demo: ended while it started: %w", ctx.Err())
+	}
+
+	d := &demo{
+		cfg: cfg, workers: workers, router: router, start: cfg.Clock.Now(),
+		client: newClient(cfg.Transport, cfg.Clock, answerTimeout),
+		meter:  newMeter(cfg.Speedup), byTTFT: make(map[string]*ttftOf),
+	}
+	defer d.client.Close()
+	if d.format, err = newFormat(workers.Model); err != nil {
+		return DemoSummary{}, fmt.Errorf("demo: %w", err)
+	}
+	return d.run(ctx)
+}
+
+func closing(err *error, what string, shut func() error) {
+	if shut == nil {
+		return
+	}
+	if e := shut(); e != nil && *err == nil {
+		*err = fmt.Errorf("demo: close the %s: %w", what, e)
+	}
+}
+
+// run talks and draws, and sums up when both are over.
+func (d *demo) run(ctx context.Context) (DemoSummary, error) {
+	screen := newScreen(d.cfg.Out, d.cfg.TTY)
+	if !d.cfg.JSON {
+		screen.print(d.greeting())
+	}
+	// The end of sending stops new turns; those under way are answered. The
+	// end of ctx stops them too.
+	sending, stop := context.WithCancel(ctx)
+	defer stop()
+	drawing, stopDrawing := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopDrawing()
+	var timer, drawer sync.WaitGroup
+	if d.cfg.Duration > 0 {
+		timer.Go(func() {
+			_ = d.cfg.Clock.Sleep(sending, d.cfg.Duration)
+			stop()
+		})
+	}
+	if !d.cfg.JSON {
+		drawer.Go(func() { d.draw(drawing, screen) })
+	}
+	d.talk(ctx, sending)
+	stop()
+	timer.Wait()
+	stopDrawing()
+	drawer.Wait()
+
+	sum := d.summary()
+	if d.cfg.JSON {
+		enc := json.NewEncoder(d.cfg.Out)
+		enc.SetIndent("", "  ")
+		if err := enc.Encode(sum); err != nil {
+			return sum, fmt.Errorf("demo: write the summary: %w", err)
+		}
+		return sum, nil
+	}
+	screen.print(sum.lines())
+	if screen.err != nil {
+		return sum, fmt.Errorf("demo: write to the terminal: %w", screen.err)
+	}
+	return sum, nil
+}
+
+// add counts one answer. What the end of the demo cut off counts as nothing.
+func (d *demo) add(r *result) {
+	if r.Kind == KindCancelled {
+		return
+	}
+	d.meter.add(r)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if r.Kind != "" {
+		d.lastErr = r.Err
+		return
+	}
+	w := d.byTTFT[r.Emulated.Worker]
+	if w == nil {
+		w = new(ttftOf)
+		d.byTTFT[r.Emulated.Worker] = w
+	}
+	w.micros += d.meter.modelled(r.First.Sub(r.Sent))
+	w.n++
+}
+
+// workerTTFT returns the mean TTFT seen of a worker, in modelled milliseconds.
+func (d *demo) workerTTFT(name string) Figure {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if w := d.byTTFT[name]; w != nil {
+		return Figure(w.micros / float64(w.n) / 1e3)
+	}
+	return unknown
+}
+
+func (d *demo) summary() DemoSummary {
+	m := d.meter.measures()
+	r := d.router.Stats()
+	sum := DemoSummary{
+		Requests: m.Requests, Failed: m.Errors, ErrorKinds: m.ErrorKinds,
+		CachedTokensPredicted: r.CachedPredicted, CachedTokensActual: r.CachedActual,
+		PromptTokens: m.PromptTokens, OutputTokens: m.OutputTokens,
+		TTFTMeanMillis: m.TTFTMeanMillis, TTFTP99Millis: m.TTFTP99Millis,
+		Workers: len(d.workers.Lines), WallSeconds: d.cfg.Clock.Now().Sub(d.start).Seconds(),
+	}
+	for _, w := range d.workers.Stats() {
+		sum.HitHBMTokens += w.HitHBMTokens
+		sum.HitTierTokens += w.HitTierTokens
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.lastErr != nil {
+		sum.LastError = d.lastErr.Error()
+	}
+	return sum
+}

@@ -103,8 +103,7 @@ func (w *Worker) startLoad(s *seq, l *lower, from, n int, now float64) {
 		parent, has := parentOf(s.Keys, i)
 		w.pool.name(s.blocks[i], s.Keys[i], parent, has, done)
 	}
-	parent, has := parentOf(s.Keys, from)
-	w.loads = append(w.loads, upload{done: done, hasParent: has, parent: parent, run: s.Keys[from : from+n]})
+	w.loads = append(w.loads, upload{done: done, id: s.ID, keys: s.Keys, from: from, to: from + n})
 }
 
 // settleLoads announces the blocks whose transfer is done.
@@ -113,7 +112,7 @@ func (w *Worker) settleLoads(now float64) {
 		if l.done > now {
 			return false
 		}
-		w.journal.stored(kv.HBM, l.run, l.parent, l.hasParent)
+		w.journal.stored(l.id, l.keys, l.from, l.to)
 		return true
 	})
 }
@@ -150,7 +149,7 @@ func (w *Worker) nameUpTo(s *seq, tokens int, now float64) {
 		return
 	}
 	parent, has := parentOf(s.Keys, s.named)
-	w.journal.stored(kv.HBM, s.Keys[s.named:end], parent, has)
+	w.journal.stored(s.ID, s.Keys, s.named, end)
 	for ; s.named < end; s.named++ {
 		w.pool.name(s.blocks[s.named], s.Keys[s.named], parent, has, now)
 		parent, has = s.Keys[s.named], true
@@ -191,6 +190,21 @@ func (w *Worker) spill(n node) {
 		w.journal.removed(l.tier, out.hash)
 		n = out
 	}
+}
+
+// ClearCache empties HBM at the instant of the last Advance, as an engine's
+// prefix-cache reset does; lower tiers keep theirs. It returns false and does
+// nothing while any sequence is admitted.
+func (w *Worker) ClearCache(sink Sink) bool {
+	p := &w.pool
+	if p.used > 0 {
+		return false
+	}
+	for p.cached > 0 {
+		p.forget(p.oldest())
+	}
+	sink(Event{Kind: Cleared, At: w.now, Tier: kv.HBM})
+	return true
 }
 
 func parentOf(keys []kv.EngineHash, i int) (kv.EngineHash, bool) {

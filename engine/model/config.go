@@ -45,10 +45,6 @@ type Config struct {
 	// Empty but not nil: none.
 	Tiers []TierConfig
 
-	// TokenEvents asks for Tokens events; without them only FirstToken and
-	// Finished tell of output, which is cheaper.
-	TokenEvents bool
-
 	// Noise, when set, returns a factor on the duration of the next iteration,
 	// or of a whole stretch of iterations that only decode the same sequences.
 	// It must be positive and depend on nothing but its own seeded state.

@@ -30,20 +30,25 @@ const (
 	Stored
 	// Removed: blocks left a tier.
 	Removed
+	// Cleared: all blocks left HBM at once.
+	Cleared
 )
 
 // Event is one thing that happened.
 type Event struct {
 	Kind Kind
 	At   float64 // modelled microseconds
-	ID   uint64  // all but Stored and Removed
+	ID   uint64  // of the request; Removed, Cleared and spilled blocks have none
 
 	Tokens     int // Tokens, Finished
 	HBMTokens  int // Admitted, FirstToken: prompt tokens found in HBM
 	TierTokens int // Admitted, FirstToken: prompt tokens loaded from a lower tier
 
-	// Stored, Removed. Blocks is only valid during the call.
+	// Stored, Removed. Blocks is only valid during the call. Stored in HBM
+	// tells of request ID's blocks from its Keys[First] on; they are told before
+	// the request's Finished or Cancelled.
 	Tier      kv.Tier
+	First     int
 	HasParent bool // Stored: Parent is the block before Blocks[0]
 	Parent    kv.EngineHash
 	Blocks    []kv.EngineHash
@@ -58,8 +63,9 @@ type change struct {
 	removed   bool
 	hasParent bool
 	parent    kv.EngineHash
-	run       []kv.EngineHash // part of a request's keys; else:
-	from, to  int             // part of the list's hashes
+	run       []kv.EngineHash // from index from of the keys of request id; else:
+	id        uint64
+	from, to  int // part of the list's hashes
 }
 
 // changeList holds the changes of one tier. What can be told in one event is
@@ -76,11 +82,12 @@ type journal struct {
 	pending bool
 }
 
-// stored notes a run of a request's blocks, in prefix order.
-func (j *journal) stored(t kv.Tier, run []kv.EngineHash, parent kv.EngineHash, hasParent bool) {
+// stored notes keys[from:to] of a request, now in HBM.
+func (j *journal) stored(id uint64, keys []kv.EngineHash, from, to int) {
 	j.pending = true
-	l := &j.tiers[t]
-	l.changes = append(l.changes, change{hasParent: hasParent, parent: parent, run: run})
+	l := &j.tiers[kv.HBM]
+	parent, has := parentOf(keys, from)
+	l.changes = append(l.changes, change{hasParent: has, parent: parent, run: keys[from:to], id: id, from: from})
 }
 
 // spilled notes one block that came from the tier above. Blocks of a chain
@@ -136,13 +143,13 @@ func (j *journal) flush(at float64, sink Sink) {
 		l := &j.tiers[t]
 		for _, c := range l.changes {
 			e := Event{Kind: Stored, At: at, Tier: t, HasParent: c.hasParent, Parent: c.parent, Blocks: c.run}
-			if c.run == nil {
-				e.Blocks = l.hashes[c.from:c.to]
-			}
 			switch {
+			case c.run != nil:
+				e.ID, e.First = c.id, c.from
 			case c.removed:
-				e.Kind = Removed
-			case c.run == nil:
+				e.Kind, e.Blocks = Removed, l.hashes[c.from:c.to]
+			default:
+				e.Blocks = l.hashes[c.from:c.to]
 				slices.Reverse(e.Blocks)
 			}
 			sink(e)

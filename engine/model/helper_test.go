@@ -76,8 +76,7 @@ var lin = Linear{A: 10000, B: 100, C: 1, E: 10, Q: 0.01}
 
 func small(tokens int) Config {
 	return Config{
-		Preset:      Preset{Name: "test", Linear: lin, KVBytesPerToken: 64000, PoolTokens: tokens},
-		TokenEvents: true,
-		Tiers:       []TierConfig{{Tier: kv.CPU, CapacityTokens: 4 * tokens, BytesPerSecond: 64e9, SetupMicros: 50}},
+		Preset: Preset{Name: "test", Linear: lin, KVBytesPerToken: 64000, PoolTokens: tokens},
+		Tiers:  []TierConfig{{Tier: kv.CPU, CapacityTokens: 4 * tokens, BytesPerSecond: 64e9, SetupMicros: 50}},
 	}
 }

@@ -41,6 +41,8 @@ func (m *mirror) apply(e Event) {
 				delete(m.copies[e.Tier], h)
 			}
 		}
+	case Cleared:
+		clear(m.copies[kv.HBM])
 	}
 }
 
@@ -53,7 +55,7 @@ func (m *mirror) withPending(w *Worker) *mirror {
 		}
 	}
 	for _, l := range w.loads {
-		p.apply(Event{Kind: Stored, Tier: kv.HBM, Blocks: l.run})
+		p.apply(Event{Kind: Stored, Tier: kv.HBM, Blocks: l.keys[l.from:l.to]})
 	}
 	for t := range w.journal.tiers {
 		l := &w.journal.tiers[t]
@@ -136,7 +138,7 @@ func tinyConfig(t *rapid.T) Config {
 	tokens := rapid.IntRange(12, 40).Draw(t, "pool blocks") * 4
 	c := Config{
 		Preset:      Preset{Name: "tiny", Linear: lin, KVBytesPerToken: rapid.SampledFrom([]int64{100, 1e7, 1e9}).Draw(t, "kv bytes"), PoolTokens: tokens},
-		BlockTokens: 4, BudgetTokens: 32, MaxSeqs: 6, TokenEvents: true,
+		BlockTokens: 4, BudgetTokens: 32, MaxSeqs: 6,
 		Schedule: rapid.SampledFrom([]Schedule{Mixed, PrefillFirst}).Draw(t, "schedule"),
 		Tiers:    []TierConfig{},
 	}
@@ -166,18 +168,28 @@ func TestNothingIsLost(t *testing.T) {
 		}
 		m := newMirror()
 		ends := map[uint64]int{}
+		requests := map[uint64]Request{}
 		accepted := 0
 		sink := func(e Event) {
 			m.apply(e)
-			if e.Kind == Finished || e.Kind == Cancelled {
+			switch e.Kind {
+			case Finished, Cancelled:
 				ends[e.ID]++
+			case Stored:
+				if e.Tier != kv.HBM {
+					return
+				}
+				if r, ok := requests[e.ID]; !ok || ends[e.ID] != 0 || !slices.Equal(r.Keys[e.First:e.First+len(e.Blocks)], e.Blocks) {
+					t.Fatalf("%+v does not match request %+v", e, r)
+				}
 			}
 		}
 		now, id := 0.0, uint64(0)
 		t.Repeat(map[string]func(*rapid.T){
 			"submit": func(t *rapid.T) {
 				id++
-				if w.Submit(now, drawRequest(t, id)) == nil {
+				requests[id] = drawRequest(t, id)
+				if w.Submit(now, requests[id]) == nil {
 					accepted++
 				}
 			},
@@ -190,7 +202,9 @@ func TestNothingIsLost(t *testing.T) {
 				now += rapid.Float64Range(0, 200000).Draw(t, "micros")
 				w.Advance(now, sink)
 			},
-			"": func(t *rapid.T) { check(t, w, m) },
+			"clear":  func(t *rapid.T) { w.ClearCache(sink) },
+			"report": func(t *rapid.T) { w.ReportTokens(sink) },
+			"":       func(t *rapid.T) { check(t, w, m) },
 		})
 		drain(w, sink)
 		check(t, w, m)

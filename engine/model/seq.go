@@ -103,8 +103,11 @@ func (w *Worker) release(s *seq) {
 	w.blocked = false
 }
 
-// reportTokens tells the tokens of every decoding sequence not yet told.
-func (w *Worker) reportTokens(sink Sink) {
+// ReportTokens tells the decode tokens that came out since it was called last,
+// one Tokens event per sequence. What a sequence has left untold is told in
+// any case before it finishes or is preempted, so that a driver need not call
+// ReportTokens at all, and calls it as often as it wants to see tokens.
+func (w *Worker) ReportTokens(sink Sink) {
 	if !w.it.untold {
 		return
 	}
@@ -117,7 +120,7 @@ func (w *Worker) reportTokens(sink Sink) {
 }
 
 func (w *Worker) reportTokensOf(s *seq, sink Sink) {
-	if n := w.out(s) - s.reported; n > 0 && w.cfg.TokenEvents {
+	if n := w.out(s) - s.reported; n > 0 {
 		s.reported += n
 		sink(Event{Kind: Tokens, At: w.it.lastDecode, ID: s.ID, Tokens: n})
 	}

@@ -36,6 +36,14 @@ type TierStats struct {
 	LoadedMicros               float64
 }
 
+// BusyMicros returns the modelled time in which an iteration ran, up to now.
+func (w *Worker) BusyMicros() float64 {
+	if w.it.active {
+		return w.stats.BusyMicros + w.now - w.it.start
+	}
+	return w.stats.BusyMicros
+}
+
 // Stats returns the gauges and totals at the instant of the last Advance.
 func (w *Worker) Stats() Stats {
 	st := w.stats
@@ -45,9 +53,7 @@ func (w *Worker) Stats() Stats {
 			st.Loading++
 		}
 	}
-	if w.it.active {
-		st.BusyMicros += w.now - w.it.start
-	}
+	st.BusyMicros = w.BusyMicros()
 	st.HBM = TierStats{
 		Tier: kv.HBM, CapacityBlocks: w.pool.size(), UsedBlocks: w.pool.used,
 		CachedBlocks: w.pool.named, HitTokens: st.HBMHitTokens,

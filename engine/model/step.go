@@ -34,7 +34,10 @@ func (it *iteration) endAfter(k int, t Timing) float64 {
 // form puts the next iteration together at now, or leaves the worker idle.
 func (w *Worker) form(now float64, sink Sink) {
 	w.settleLoads(now)
-	w.settleCancels(now, sink)
+	if len(w.cancels) > 0 {
+		w.journal.flush(now, sink) // a request's blocks are told before its end
+		w.settleCancels(now, sink)
+	}
 	w.admit(now, sink)
 	w.it.decodes = w.decoding > 0 && !(w.cfg.Schedule == PrefillFirst && w.canPrefill(now))
 	if w.it.decodes {
@@ -155,6 +158,7 @@ func (w *Worker) finish(sink Sink) {
 	it := &w.it
 	now := it.end
 	w.stats.BusyMicros += it.end - it.start
+	it.start = it.end
 	w.stats.Iterations++
 	w.journal.flush(now, sink)
 	if it.decodes {
@@ -198,9 +202,7 @@ func (w *Worker) emerge(s *seq, now float64, sink Sink) {
 	s.generated++
 	w.stats.GeneratedTokens++
 	if s.told {
-		if w.cfg.TokenEvents {
-			sink(Event{Kind: Tokens, At: now, ID: s.ID, Tokens: 1})
-		}
+		sink(Event{Kind: Tokens, At: now, ID: s.ID, Tokens: 1})
 	} else {
 		s.told = true
 		sink(Event{Kind: FirstToken, At: now, ID: s.ID, HBMTokens: s.hbmTokens, TierTokens: s.tierTokens})
@@ -231,9 +233,6 @@ func (w *Worker) complete(s *seq, now float64, sink Sink) {
 // settleCancels lets cancelled sequences go, but for those still loading:
 // their blocks are being written.
 func (w *Worker) settleCancels(now float64, sink Sink) {
-	if len(w.cancels) == 0 {
-		return
-	}
 	kept := w.cancels[:0]
 	for _, s := range w.cancels {
 		if s.state != gone && s.ready > now {

@@ -63,12 +63,12 @@ type Worker struct {
 	stats Stats
 }
 
-// upload is a run of blocks on a link.
+// upload is keys[from:to] of a request on a link.
 type upload struct {
-	done      float64
-	hasParent bool
-	parent    kv.EngineHash
-	run       []kv.EngineHash
+	done     float64
+	id       uint64
+	keys     []kv.EngineHash
+	from, to int
 }
 
 // New returns an idle worker at time 0 with an empty cache.
@@ -174,7 +174,7 @@ func (w *Worker) Next() (at float64, ok bool) {
 }
 
 // NextIteration returns when the current iteration ends, or Next when there is
-// none: when to call Advance to see each token at its time.
+// none: when to call Advance and ReportTokens to see each token at its time.
 func (w *Worker) NextIteration() (at float64, ok bool) {
 	if w.it.active {
 		return w.it.end, true
@@ -195,8 +195,7 @@ func (w *Worker) wake() (at float64, ok bool) {
 }
 
 // Advance lets everything happen that happens up to and including t, and tells
-// sink of it. Many small steps and one large one give the same result, but for
-// how Tokens events are coalesced: one per sequence and call.
+// sink of it. Many small steps and one large one give the same result.
 func (w *Worker) Advance(t float64, sink Sink) {
 	for {
 		if !w.it.active {
@@ -216,9 +215,6 @@ func (w *Worker) Advance(t float64, sink Sink) {
 		w.follow(sink)
 	}
 	w.now = max(w.now, t)
-	if w.cfg.TokenEvents {
-		w.reportTokens(sink)
-	}
 }
 
 func (w *Worker) blocksOf(tokens int) int {

@@ -39,6 +39,7 @@ func TestTokensAtTheirTime(t *testing.T) {
 			break
 		}
 		w.Advance(at, l.sink)
+		w.ReportTokens(l.sink)
 	}
 	at := l.one(t, FirstToken, 1).At
 	tokens := l.of(Tokens, 1)

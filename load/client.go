@@ -110,7 +110,7 @@ func (c *client) do(ctx context.Context, url string, b *body, onData func([]byte
 	if resp.StatusCode != http.StatusOK {
 		says, _ := io.ReadAll(io.LimitReader(resp.Body, 512))
 		kind := "status_" + strconv.Itoa(resp.StatusCode)
-		return c.failed(ctx, res, kind, fmt.Errorf("%s answered %s: %s", url, resp.Status, strings.TrimSpace(string(says))))
+		return c.failed(ctx, res, kind, fmt.Errorf("%s answered %q: %.300q", url, resp.Status, strings.TrimSpace(string(says))))
 	}
 	r, ok := c.readers.Get().(*answerReader)
 	if !ok {
@@ -202,7 +202,7 @@ func (c *client) firstModel(ctx context.Context, base string) (string, error) {
 	}
 	err = json.NewDecoder(io.LimitReader(resp.Body, 4<<20)).Decode(&list)
 	if resp.StatusCode != http.StatusOK || err != nil || len(list.Data) == 0 {
-		return "", fmt.Errorf("%s answered %s and named no model: name one yourself", url, resp.Status)
+		return "", fmt.Errorf("%s answered %q and named no model: name one yourself", url, resp.Status)
 	}
 	return list.Data[0].ID, nil
 }

@@ -262,6 +262,9 @@ func (d *demo) add(r *result) {
 		return
 	}
 	w := d.byTTFT[r.Emulated.Worker]
+	if w == nil && len(d.byTTFT) == maxWorkers {
+		return
+	}
 	if w == nil {
 		w = new(ttftOf)
 		d.byTTFT[r.Emulated.Worker] = w

@@ -2,7 +2,6 @@ package load
 
 import (
 	"math"
-	"strings"
 	"sync"
 	"time"
 
@@ -26,6 +25,9 @@ type meter struct {
 	workers          map[string]*busySpan
 	speedupTold      bool
 }
+
+// maxWorkers bounds how many workers behind one target are told apart.
+const maxWorkers = 4096
 
 func newMeter(speed float64) *meter {
 	return &meter{
@@ -71,6 +73,9 @@ func (m *meter) emulated(e *emulated) {
 		return
 	}
 	w := m.workers[e.Worker]
+	if w == nil && len(m.workers) == maxWorkers {
+		return
+	}
 	if w == nil {
 		w = &busySpan{from: *e, to: *e}
 		m.workers[e.Worker] = w
@@ -133,7 +138,7 @@ func (m *meter) notes(target string) []string {
 	defer m.mu.Unlock()
 	var notes []string
 	if m.errors > 0 && m.firstError != nil {
-		notes = append(notes, target+": first error: "+strings.ToValidUTF8(m.firstError.Error(), "?"))
+		notes = append(notes, target+": first error: "+m.firstError.Error())
 	}
 	good := m.requests - m.errors
 	switch {

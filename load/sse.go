@@ -88,7 +88,7 @@ func (s *stream) line(line []byte, now clock.Instant) {
 func (s *stream) end() error {
 	switch {
 	case s.failure != nil:
-		return fmt.Errorf("the stream carried an error: %s", s.failure)
+		return fmt.Errorf("the stream carried an error: %.300q", s.failure)
 	case !s.done:
 		return errNoDone
 	case s.tokenEvents == 0:

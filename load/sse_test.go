@@ -126,3 +126,16 @@ func FuzzStream(f *testing.F) {
 		parseUsage(whole.usage)
 	})
 }
+
+func BenchmarkStreamEvent(b *testing.B) {
+	event := []byte(`data: {"id":"chatcmpl-0123456789abcdef","object":"chat.completion.chunk","created":1764440000,"model":"m",` +
+		`"choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,"finish_reason":null}]}` + "\n\n")
+	b.SetBytes(int64(len(event)))
+	b.ReportAllocs()
+	var s stream
+	for b.Loop() {
+		if err := s.feed(event, 1); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

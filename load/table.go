@@ -52,8 +52,9 @@ func (r *Report) WriteTable(w io.Writer) error {
 	} else {
 		b.WriteString("a single run: no spread is known\n")
 	}
-	for _, kind := range slices.Sorted(maps.Keys(r.Ours.ErrorKinds)) {
-		fmt.Fprintf(&b, "ours: %d × %s\n", r.Ours.ErrorKinds[kind], kind)
+	writeErrors(&b, "ours", r.Ours.ErrorKinds)
+	for _, name := range names {
+		writeErrors(&b, name, r.Against[name].ErrorKinds)
 	}
 	for _, note := range r.Notes {
 		fmt.Fprintf(&b, "note: %s\n", note)
@@ -62,6 +63,12 @@ func (r *Report) WriteTable(w io.Writer) error {
 		return fmt.Errorf("write the load report: %w", err)
 	}
 	return nil
+}
+
+func writeErrors(b *strings.Builder, target string, kinds map[string]int) {
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		fmt.Fprintf(b, "errors of %s: %d × %s\n", target, kinds[kind], kind)
+	}
 }
 
 // digits shows f with that many digits after the point, or a dash.

@@ -1,0 +1,389 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What was published before and what comes live join without a seam.
+func TestFeedCleanRun(t *testing.T) {
+	for name, topic := range map[string][]byte{"3-frame replies": nil, "4-frame replies": []byte("kv@10.0.0.7:8000@m")} {
+		t.Run(name, func(t *testing.T) {
+			p := startPublisher(t, "", "")
+			p.topic = topic
+			p.publish(100)
+			fw := follow(t, p.config())
+			fw.expectBatches(0, 100)
+			fw.expect(FeedConnected)
+			fw.subscribed(p)
+			p.publish(1000)
+			fw.expectBatches(100, 1100)
+			if s := fw.feed.Stats(); s.Gaps+s.Resets+s.Restarts+s.Overflows+s.Refused+s.Undecodable != 0 || s.Messages != 1000 || s.ReplayRounds != 1 {
+				t.Errorf("stats of a clean run: %+v", s)
+			}
+		})
+	}
+}
+
+// Messages published between the replay and the subscription's arrival, or
+// while we are busy replaying, are neither lost nor doubled.
+func TestFeedJoinsUnderLoad(t *testing.T) {
+	p := startPublisher(t, "", "")
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 5000 {
+			p.publish(1)
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	}()
+	defer func() { close(stop); <-done }()
+	cfg := p.config()
+	cfg.TailCheck = 10 * time.Millisecond
+	fw := follow(t, cfg)
+	want := uint64(0)
+	for want < 5000 {
+		e := fw.event()
+		if e.Kind == FeedConnected {
+			continue
+		}
+		if e.Kind != FeedBatch || e.Seq != want {
+			t.Fatalf("event %+v, want batch %d", e, want)
+		}
+		want++
+	}
+}
+
+func TestFeedFillsGaps(t *testing.T) {
+	p := startPublisher(t, "", "")
+	p.dropLive = at(3, 4, 8)
+	fw := follow(t, p.config())
+	fw.expect(FeedConnected)
+	fw.subscribed(p)
+	p.publish(10)
+	fw.expectBatches(0, 10)
+	if s := fw.feed.Stats(); s.Resets != 0 || s.Gaps == 0 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+// No later message tells of a lost tail: a silence must be looked into.
+func TestFeedFindsLostTail(t *testing.T) {
+	p := startPublisher(t, "", "")
+	p.dropLive = between(5, 1000)
+	cfg := p.config()
+	cfg.TailCheck = 5 * time.Millisecond
+	fw := follow(t, cfg)
+	fw.expect(FeedConnected)
+	fw.subscribed(p)
+	p.publish(10)
+	fw.expectBatches(0, 10)
+}
+
+func TestFeedSeesRestart(t *testing.T) {
+	for name, second := range map[string]int{
+		"with fewer batches":               3,
+		"with none yet":                    0,
+		"that has passed our number":       20,
+		"that has just reached our number": 10,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := startPublisher(t, "", "")
+			p.publish(10)
+			cfg := p.config()
+			fw := follow(t, cfg)
+			fw.expectBatches(0, 10)
+			fw.expect(FeedConnected)
+			// The new life must have got so far before we see any of it.
+			p.pub.Close()
+			fw.expect(FeedDisconnected)
+			p.router.Close()
+			events, replay := p.pub.Addr().String(), p.router.Addr().String()
+			p = startPublisher(t, "127.0.0.1:0", replay)
+			p.publish(second)
+			p.pub.Close()
+			hidden := p
+			p = startPublisher(t, events, "-")
+			p.router, p.next, p.life = hidden.router, hidden.next, hidden.life
+			fw.expectReset(0)
+			fw.expectBatches(0, uint64(second))
+			fw.expect(FeedConnected)
+			fw.subscribed(p)
+			p.publish(5)
+			fw.expectBatches(uint64(second), uint64(second)+5)
+			if s := fw.feed.Stats(); s.Restarts != 1 {
+				t.Errorf("stats %+v", s)
+			}
+		})
+	}
+}
+
+// A proxy may hide that the engine behind it is another one.
+func TestFeedSeesRestartOnLiveConnection(t *testing.T) {
+	p := startPublisher(t, "", "")
+	fw := follow(t, p.config())
+	fw.expect(FeedConnected)
+	fw.subscribed(p)
+	p.publish(10)
+	fw.expectBatches(0, 10)
+	p.mu.Lock()
+	p.next, p.ring, p.life = 0, nil, p.life+1
+	p.mu.Unlock()
+	p.publish(3)
+	fw.expectReset(0)
+	fw.expectBatches(0, 3)
+}
+
+func TestFeedReplayTooShort(t *testing.T) {
+	t.Run("from the start", func(t *testing.T) {
+		p := startPublisher(t, "", "")
+		p.ringMax = 20
+		p.publish(100)
+		fw := follow(t, p.config())
+		fw.expectReset(80)
+		fw.expectBatches(80, 100)
+		fw.expect(FeedConnected)
+	})
+	t.Run("for a gap", func(t *testing.T) {
+		p := startPublisher(t, "", "")
+		p.ringMax = 20
+		p.dropLive = between(10, 100)
+		fw := follow(t, p.config())
+		fw.expect(FeedConnected)
+		fw.subscribed(p)
+		p.publish(101)
+		fw.expectBatches(0, 10)
+		fw.expectReset(81)
+		fw.expectBatches(81, 101)
+	})
+}
+
+// A number that the engine drew and never published.
+func TestFeedHoleThatReplayNeverHolds(t *testing.T) {
+	t.Run("live", func(t *testing.T) {
+		p := startPublisher(t, "", "")
+		fw := follow(t, p.config())
+		fw.expect(FeedConnected)
+		fw.subscribed(p)
+		p.publish(5)
+		p.skip()
+		p.publish(4)
+		fw.expectBatches(0, 5)
+		fw.expectReset(6)
+		fw.expectBatches(6, 10)
+	})
+	t.Run("in history", func(t *testing.T) {
+		p := startPublisher(t, "", "")
+		p.publish(5)
+		p.skip()
+		p.publish(4)
+		fw := follow(t, p.config())
+		fw.expectBatches(0, 5)
+		fw.expectReset(6)
+		fw.expectBatches(6, 10)
+		fw.expect(FeedConnected)
+	})
+}
+
+// Replies are dropped on the way when we are slow, the end marker too.
+func TestFeedLossyReplay(t *testing.T) {
+	for name, drop := range map[string]func(round, i int) bool{
+		"a hole":         func(r, i int) bool { return r == 0 && i >= 10 && i < 20 },
+		"holes and tail": func(r, i int) bool { return r < 3 && (i == 5 || i > 30) },
+		"end marker":     func(r, i int) bool { return r == 0 && i == 50 },
+		"all of it":      func(r, i int) bool { return r == 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := startPublisher(t, "", "")
+			p.dropReply = drop
+			p.publish(50)
+			fw := follow(t, p.config())
+			fw.expectBatches(0, 50)
+			fw.expect(FeedConnected)
+			if s := fw.feed.Stats(); s.Resets != 0 || s.ReplayRounds < 2 {
+				t.Errorf("stats %+v", s)
+			}
+		})
+	}
+}
+
+func TestFeedReplayWithoutEnd(t *testing.T) {
+	p := startPublisher(t, "", "")
+	p.noEnd = true
+	p.publish(50)
+	cfg := p.config()
+	cfg.ReplayIdle = 20 * time.Millisecond
+	fw := follow(t, cfg)
+	fw.expectBatches(0, 50)
+	fw.expect(FeedConnected)
+	fw.subscribed(p)
+	p.publish(5)
+	fw.expectBatches(50, 55)
+}
+
+func TestFeedReplayInBoundedMemory(t *testing.T) {
+	p := startPublisher(t, "", "")
+	p.publish(500)
+	cfg := p.config()
+	cfg.ReplayBytes = 50 * messageOverhead
+	fw := follow(t, cfg)
+	fw.expectBatches(0, 500)
+	fw.expect(FeedConnected)
+	if s := fw.feed.Stats(); s.ReplayRounds < 10 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+func TestFeedWithoutReplay(t *testing.T) {
+	p := startPublisher(t, "", "-")
+	p.publish(7) // lost to us
+	fw := follow(t, p.config())
+	fw.expect(FeedConnected)
+	fw.subscribed(p)
+	p.publish(3)
+	fw.expectReset(7)
+	fw.expectBatches(7, 10)
+
+	p.hangUp() // nothing happens meanwhile
+	fw.expect(FeedDisconnected)
+	fw.expect(FeedConnected)
+	fw.subscribed(p)
+	p.publish(2)
+	fw.expectBatches(10, 12)
+
+	p.dropLive = at(12) // a gap
+	p.publish(2)
+	fw.expectReset(13)
+	fw.expectBatches(13, 14)
+
+	p = p.restart()
+	fw.expect(FeedDisconnected)
+	fw.expect(FeedConnected)
+	fw.subscribed(p)
+	p.publish(2)
+	fw.expectReset(0)
+	fw.expectBatches(0, 2)
+}
+
+// A replay endpoint that doesn't answer is worse than none only in the log.
+func TestFeedReplayUnreachable(t *testing.T) {
+	p := startPublisher(t, "", "-")
+	dead := startPublisher(t, "", "-") // speaks PUB: no ROUTER
+	cfg := p.config()
+	cfg.Replay = "tcp://" + dead.pub.Addr().String()
+	var log bytes.Buffer
+	cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	fw := follow(t, cfg)
+	fw.expect(FeedConnected)
+	if !strings.Contains(log.String(), "a SUB socket") && !strings.Contains(log.String(), "a DEALER socket talks to") {
+		t.Errorf("the log doesn't say what is wrong:\n%s", log.String())
+	}
+	fw.subscribed(p)
+	p.publish(3)
+	fw.expectBatches(0, 3)
+	p.dropLive = at(3)
+	p.publish(2)
+	fw.expectReset(4)
+	fw.expectBatches(4, 5)
+}
+
+// Strangers' messages and unreadable payloads cost only themselves.
+func TestFeedBadMessages(t *testing.T) {
+	p := startPublisher(t, "", "")
+	fw := follow(t, p.config())
+	fw.expect(FeedConnected)
+	fw.subscribed(p)
+	p.publish(1)
+	p.pub.Send([]byte("hello"))
+	p.pub.Send(nil, []byte{1, 2, 3, 4}, []byte{1})
+	p.mu.Lock()
+	p.send([]byte{0xdd, 0xff, 0xff, 0xff, 0xff})
+	p.mu.Unlock()
+	p.publish(1)
+	fw.expectBatches(0, 1)
+	if e := fw.expect(FeedBatch); e.Seq != 1 || e.BadEvents != 1 || len(e.Ops) != 0 {
+		t.Errorf("the unreadable batch is %+v", e)
+	}
+	fw.expectBatches(2, 3)
+	if s := fw.feed.Stats(); s.Refused != 2 || s.Undecodable != 1 || s.Gaps != 0 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+// A receiver slower than the engine fills our buffer: what is dropped there is
+// asked for again.
+func TestFeedOverflow(t *testing.T) {
+	for name, limit := range map[string]func(*FeedConfig){
+		"messages": func(c *FeedConfig) { c.BufferMessages = 4 },
+		"bytes":    func(c *FeedConfig) { c.BufferBytes = 200 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := startPublisher(t, "", "")
+			cfg := p.config()
+			cfg.TailCheck = 10 * time.Millisecond
+			limit(&cfg)
+			f := NewFeed(cfg)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			want := uint64(0)
+			f.Run(ctx, func(e FeedEvent) {
+				switch {
+				case e.Kind == FeedConnected:
+					(&following{t: t, feed: f}).subscribed(p)
+					p.publish(1)
+				case e.Kind != FeedBatch || e.Seq != want:
+					t.Errorf("event %+v, want batch %d", e, want)
+					cancel()
+				case want == 0:
+					p.publish(500)
+					for f.Stats().Overflows == 0 && ctx.Err() == nil {
+						time.Sleep(time.Millisecond)
+					}
+				}
+				if e.Kind == FeedBatch {
+					if want++; want == 501 {
+						cancel()
+					}
+				}
+			})
+			if want != 501 {
+				t.Errorf("stopped at %d; stats %+v", want, f.Stats())
+			}
+		})
+	}
+}
+
+func TestFeedRankPorts(t *testing.T) {
+	p := startPublisher(t, "", "-")
+	p.publish(1)
+	base := p.config()
+	n, err := rankEndpoint("tcp://127.0.0.1:5557", 3)
+	if err != nil || n != "tcp://127.0.0.1:5560" {
+		t.Errorf("rank 3 is at %s, %v", n, err)
+	}
+	base.Events = "tcp://127.0.0.1:65535"
+	base.Rank = 1
+	if err := NewFeed(base).Run(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "rank 1 would be 65536") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestFeedConnectsWhenEngineComes(t *testing.T) {
+	p := startPublisher(t, "", "-")
+	addr := p.pub.Addr().String()
+	p.pub.Close()
+	fw := follow(t, p.config())
+	p = startPublisher(t, addr, "-")
+	fw.expect(FeedConnected)
+	fw.subscribed(p)
+	p.publish(1)
+	fw.expectBatches(0, 1)
+}

@@ -1,0 +1,229 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/rhizome-router/rhizome/engine/zmtp"
+)
+
+// VLLM is the engine of a Spec that names none, and the only one so far.
+const VLLM = "vllm"
+
+// MaxRanks is the most data-parallel ranks a worker may have.
+const MaxRanks = 1024
+
+// Spec is one worker as an operator writes it, on the command line or in YAML.
+// ParseSpec and Canonical return it checked and in canonical form.
+type Spec struct {
+	// URL is where requests go: http or https, a host, a port, nothing more.
+	URL string `yaml:"url"`
+	// ID names the worker in every replica. Empty: its URL does. Give one where
+	// a worker keeps its cache but not its address.
+	ID string `yaml:"id,omitempty"`
+	// Engine is what runs there. Default "vllm".
+	Engine string `yaml:"engine,omitempty"`
+	// Events is where rank 0 publishes KV events, "tcp://host:port"; rank r
+	// does at port+r. With the host "*" the engine dials in to that port.
+	// Empty: the cache's content is guessed from what was sent there.
+	Events string `yaml:"events,omitempty"`
+	// Replay is where rank 0 replays past events, rank r at port+r. Empty: a
+	// lost event makes the index of this worker start anew.
+	Replay string `yaml:"replay,omitempty"`
+	// Ranks is the number of data-parallel ranks, 1 to MaxRanks. Default 1.
+	Ranks int `yaml:"dp,omitempty"`
+	// Model is the model's name in block keys. Empty: the first that the
+	// worker lists.
+	Model string `yaml:"model,omitempty"`
+	// Preset names the engine constants to assume until they are measured.
+	Preset string `yaml:"preset,omitempty"`
+}
+
+// ParseSpec reads "URL[,key=value…]", with the keys id, engine, events, replay,
+// dp (the number of ranks), model and preset; for example
+// "http://h:8000,events=tcp://h:5557,replay=tcp://h:5558".
+func ParseSpec(s string) (Spec, error) {
+	parts := strings.Split(s, ",")
+	spec := Spec{URL: parts[0]}
+	seen := make(map[string]bool)
+	for _, part := range parts[1:] {
+		key, value, ok := strings.Cut(part, "=")
+		if !ok || value == "" {
+			return Spec{}, fmt.Errorf("worker %q: %q is no key=value", s, part)
+		}
+		if seen[key] {
+			return Spec{}, fmt.Errorf("worker %q: %s is given twice", s, key)
+		}
+		seen[key] = true
+		if err := spec.set(key, value); err != nil {
+			return Spec{}, fmt.Errorf("worker %q: %w", s, err)
+		}
+	}
+	spec, err := spec.Canonical()
+	if err != nil {
+		return Spec{}, fmt.Errorf("worker %q: %w", s, err)
+	}
+	return spec, nil
+}
+
+func (s *Spec) set(key, value string) error {
+	switch key {
+	case "id":
+		s.ID = value
+	case "engine":
+		s.Engine = value
+	case "events":
+		s.Events = value
+	case "replay":
+		s.Replay = value
+	case "dp":
+		n, err := strconv.Atoi(value)
+		if err != nil || n < 1 {
+			return fmt.Errorf("dp=%s: want a number from 1 to %d", value, MaxRanks)
+		}
+		s.Ranks = n
+	case "model":
+		s.Model = value
+	case "preset":
+		s.Preset = value
+	default:
+		return fmt.Errorf("unknown key %q (one of id, engine, events, replay, dp, model, preset)", key)
+	}
+	return nil
+}
+
+// Canonical checks a spec and returns it with its defaults filled in and its
+// URL in canonical form: lower-case host as written, explicit port.
+func (s Spec) Canonical() (Spec, error) {
+	var err error
+	if s.URL, err = canonicalURL(s.URL); err != nil {
+		return Spec{}, err
+	}
+	s.Engine, s.Ranks = cmp.Or(s.Engine, VLLM), cmp.Or(s.Ranks, 1)
+	if s.Engine != VLLM {
+		return Spec{}, fmt.Errorf("engine %q is not supported (one of %s)", s.Engine, VLLM)
+	}
+	if s.Ranks < 1 || s.Ranks > MaxRanks {
+		return Spec{}, fmt.Errorf("%d data-parallel ranks: want 1 to %d", s.Ranks, MaxRanks)
+	}
+	for _, v := range [...]string{s.ID, s.Model, s.Preset} {
+		if strings.ContainsAny(v, ",\n\r") {
+			return Spec{}, fmt.Errorf("%q must not hold a comma or a line break", v)
+		}
+	}
+	return s, s.checkSockets()
+}
+
+func (s Spec) checkSockets() error {
+	if s.Events == "" {
+		if s.Replay != "" {
+			return fmt.Errorf("replay=%s needs events= as well", s.Replay)
+		}
+		return nil
+	}
+	if _, err := rankEndpoint(s.Events, s.Ranks-1); err != nil {
+		return fmt.Errorf("events: %w", err)
+	}
+	if s.Replay == "" {
+		return nil
+	}
+	if _, err := rankEndpoint(s.Replay, s.Ranks-1); err != nil {
+		return fmt.Errorf("replay: %w", err)
+	}
+	if strings.HasPrefix(s.Replay, "tcp://*:") {
+		return fmt.Errorf("replay=%s: replay is always dialled, name a host", s.Replay)
+	}
+	eh, ep, _ := splitEndpoint(s.Events)
+	rh, rp, _ := splitEndpoint(s.Replay)
+	if d := max(ep-rp, rp-ep); eh == rh && d < s.Ranks {
+		return fmt.Errorf("the ports of events and replay are %d apart, but %d ranks count up from each: put them at least %d apart", d, s.Ranks, s.Ranks)
+	}
+	return nil
+}
+
+// String returns the spec as ParseSpec reads it, without what is default.
+func (s Spec) String() string {
+	var b strings.Builder
+	b.WriteString(s.URL)
+	pair := func(key, value string) {
+		if value != "" {
+			b.WriteString("," + key + "=" + value)
+		}
+	}
+	pair("id", s.ID)
+	if s.Engine != VLLM {
+		pair("engine", s.Engine)
+	}
+	pair("events", s.Events)
+	pair("replay", s.Replay)
+	if s.Ranks > 1 {
+		pair("dp", strconv.Itoa(s.Ranks))
+	}
+	pair("model", s.Model)
+	pair("preset", s.Preset)
+	return b.String()
+}
+
+// canonicalURL returns scheme://host:port with a lower-case host, as written
+// otherwise: a name is never resolved.
+func canonicalURL(raw string) (string, error) {
+	if raw == "" {
+		return "", fmt.Errorf("no URL: want http://host:port")
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return "", fmt.Errorf("URL: %w", err)
+	}
+	port := u.Port()
+	switch {
+	case u.Scheme != "http" && u.Scheme != "https":
+		return "", fmt.Errorf("URL %q: want http:// or https://", raw)
+	case u.User != nil:
+		return "", fmt.Errorf("the URL of %s must not hold a user or a password", u.Hostname())
+	case u.Hostname() == "" || strings.ContainsAny(u.Hostname(), ", \t\r\n"):
+		return "", fmt.Errorf("URL %q has no usable host", raw)
+	case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.ForceQuery || strings.Contains(raw, "#"):
+		return "", fmt.Errorf("URL %q: want scheme, host and port alone, without path, query or fragment", raw)
+	case port == "" && u.Scheme == "http":
+		port = "80"
+	case port == "":
+		port = "443"
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", fmt.Errorf("URL %q: port %s is out of range", raw, port)
+	}
+	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port), nil
+}
+
+// rankEndpoint returns the endpoint of a rank: its base's port plus the rank.
+func rankEndpoint(base string, rank int) (string, error) {
+	host, port, err := splitEndpoint(base)
+	if err != nil {
+		return "", err
+	}
+	if port+rank > 65535 {
+		return "", fmt.Errorf("endpoint %q: the port of rank %d would be %d", base, rank, port+rank)
+	}
+	return "tcp://" + net.JoinHostPort(host, strconv.Itoa(port+rank)), nil
+}
+
+// splitEndpoint returns host, "" for every address, and port.
+func splitEndpoint(endpoint string) (host string, port int, err error) {
+	addr, err := zmtp.ParseEndpoint(endpoint)
+	if err != nil {
+		return "", 0, err
+	}
+	host, digits, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", 0, err
+	}
+	n, err := strconv.ParseUint(digits, 10, 16)
+	if err != nil || n == 0 || strings.Contains(endpoint, ",") {
+		return "", 0, fmt.Errorf("endpoint %q: want tcp://host:port with a port from 1 to 65535", endpoint)
+	}
+	return host, int(n), nil
+}

@@ -1,0 +1,171 @@
+package engine
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/rhizome-router/rhizome/kv"
+)
+
+// ErrConnect is wrapped by errors of requests for which no connection came
+// about, so that the worker saw nothing of them.
+var ErrConnect = errors.New("can't connect")
+
+const (
+	connectTimeout = 5 * time.Second
+	// idleTimeout is below the 5 s after which an engine's server (uvicorn)
+	// hangs up on an idle connection: we never send into a closing one.
+	idleTimeout    = 4 * time.Second
+	maxModelsBytes = 4 << 20
+	maxModels      = 4096
+)
+
+// Worker is one worker: its identity and the way to talk to it. It is safe for
+// concurrent use.
+type Worker struct {
+	// ID is the worker's name in every replica.
+	ID kv.WorkerID
+	// Spec is canonical.
+	Spec Spec
+
+	base      *url.URL
+	transport *http.Transport
+}
+
+// NewWorker returns the worker that a spec describes, in a cluster.
+func NewWorker(cluster string, spec Spec) (*Worker, error) {
+	spec, err := spec.Canonical()
+	if err != nil {
+		return nil, fmt.Errorf("worker: %w", err)
+	}
+	base, err := url.Parse(spec.URL)
+	if err != nil {
+		return nil, fmt.Errorf("worker: %w", err)
+	}
+	id := spec.ID
+	if id == "" {
+		id = spec.URL
+	}
+	return &Worker{ID: kv.WorkerIDOf(cluster, id), Spec: spec, base: base, transport: newTransport()}, nil
+}
+
+// newTransport returns a transport that adds nothing to a request and changes
+// nothing in a response: no compression of its own, no HTTP/2, no proxy, no
+// total time-out (a response may stream for an hour), no wait for "100
+// Continue".
+func newTransport() *http.Transport {
+	d := &net.Dialer{Timeout: connectTimeout, KeepAlive: 15 * time.Second}
+	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := d.DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrConnect, err)
+		}
+		return c, nil
+	}
+	dialTLS := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		td := tls.Dialer{NetDialer: d}
+		c, err := td.DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrConnect, err)
+		}
+		return c, nil
+	}
+	return &http.Transport{
+		DialContext: dial, DialTLSContext: dialTLS,
+		DisableCompression:  true,
+		MaxIdleConns:        0, // no limit but the next
+		MaxIdleConnsPerHost: 1024,
+		IdleConnTimeout:     idleTimeout,
+		ReadBufferSize:      32 << 10,
+		WriteBufferSize:     32 << 10,
+	}
+}
+
+// Do sends req to this worker, whatever host req names, and returns the
+// response as it came: redirects aren't followed, bodies aren't unpacked. An
+// error that wraps ErrConnect means the worker saw nothing of the request. The
+// caller closes the response's body. req itself is not changed.
+func (w *Worker) Do(req *http.Request) (*http.Response, error) {
+	u := *req.URL
+	u.Scheme, u.Host, u.User = w.base.Scheme, w.base.Host, nil
+	out := req.WithContext(req.Context()) // a shallow copy
+	out.URL, out.Host = &u, u.Host
+	resp, err := w.transport.RoundTrip(out)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s on worker %s: %w", req.Method, u.Path, w.Spec.URL, err)
+	}
+	return resp, nil
+}
+
+// Close closes the idle connections. Requests in flight go on.
+func (w *Worker) Close() { w.transport.CloseIdleConnections() }
+
+// get returns the body of GET path, at most maxBytes long.
+func (w *Worker) get(ctx context.Context, path string, maxBytes int64) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.Spec.URL+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := w.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBytes+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("GET %s on worker %s: %w", path, w.Spec.URL, err)
+	case resp.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("GET %s on worker %s: status %s", path, w.Spec.URL, resp.Status)
+	case int64(len(body)) > maxBytes:
+		return nil, fmt.Errorf("GET %s on worker %s: more than %d bytes", path, w.Spec.URL, maxBytes)
+	}
+	return body, nil
+}
+
+// Model is one model that a worker serves.
+type Model struct {
+	ID          string
+	MaxModelLen int // tokens; 0 where the worker doesn't say
+}
+
+// Models returns what GET /v1/models lists, the base model first, adapters
+// after it.
+func (w *Worker) Models(ctx context.Context) ([]Model, error) {
+	body, err := w.get(ctx, "/v1/models", maxModelsBytes)
+	if err != nil {
+		return nil, err
+	}
+	var list struct {
+		Data []struct {
+			ID          string `json:"id"`
+			MaxModelLen *int   `json:"max_model_len"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(body, &list); err != nil {
+		return nil, fmt.Errorf("GET /v1/models on worker %s: %w", w.Spec.URL, err)
+	}
+	if len(list.Data) > maxModels {
+		return nil, fmt.Errorf("GET /v1/models on worker %s: %d models, at most %d are read", w.Spec.URL, len(list.Data), maxModels)
+	}
+	models := make([]Model, 0, len(list.Data))
+	for _, m := range list.Data {
+		if m.ID == "" {
+			return nil, fmt.Errorf("GET /v1/models on worker %s: a model without id", w.Spec.URL)
+		}
+		model := Model{ID: m.ID}
+		if m.MaxModelLen != nil {
+			model.MaxModelLen = max(0, *m.MaxModelLen)
+		}
+		models = append(models, model)
+	}
+	return models, nil
+}

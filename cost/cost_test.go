@@ -176,6 +176,20 @@ func TestScaleFit(t *testing.T) {
 	}
 }
 
+func TestScaleShrinksToItsClass(t *testing.T) {
+	var class, unseen, slow ScaleFit
+	for range 1000 {
+		class.Observe(100, 10)
+		slow.Observe(100, 40)
+	}
+	if s := unseen.Within(&class); math.Abs(s-0.1) > 1e-9 {
+		t.Errorf("an unmeasured worker has scale %v, its class 0.1", s)
+	}
+	if s := slow.Within(&class); s < 0.3 || s > 0.4 {
+		t.Errorf("a well-measured slow worker has scale %v, measured 0.4", s)
+	}
+}
+
 func TestOutputLength(t *testing.T) {
 	var o OutputLength
 	if o.Predict(0) != 200 || o.Predict(32) != 32 {

@@ -35,11 +35,24 @@ func (f *ScaleFit) Observe(predictedMicros, actualMicros float64) {
 }
 
 // Scale returns the factor, 1 before the first sample.
-func (f *ScaleFit) Scale() float64 {
-	if f.weight == 0 {
+func (f *ScaleFit) Scale() float64 { return f.Within(&ScaleFit{}) }
+
+// shrinkage is how many samples of its own a worker needs to be believed as
+// much as its class.
+const shrinkage = 20
+
+// Within returns the factor of one worker of a class, shrunk to the class's:
+// a worker that was not measured yet is taken for an average one, and not for
+// a slower or faster one than its measured neighbours.
+func (f *ScaleFit) Within(class *ScaleFit) float64 {
+	switch {
+	case f.weight == 0 && class.weight == 0:
 		return 1
+	case class.weight == 0:
+		return math.Exp(f.logSum / f.weight)
 	}
-	return math.Exp(f.logSum / f.weight)
+	prior := class.logSum / class.weight
+	return math.Exp((f.logSum + prior*shrinkage) / (f.weight + shrinkage))
 }
 
 // Calibrated reports whether the scale rests on enough samples.

@@ -1,0 +1,203 @@
+package fleet
+
+import (
+	"slices"
+	"time"
+
+	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/cost"
+)
+
+// Booking is one request's share of a worker, from the decision to the end.
+// Its exported fields are set before [Ledger.Book] and not changed after.
+type Booking struct {
+	PromptTokens   float64
+	HBMTokens      float64 // hit in HBM: held together with others
+	UncachedTokens float64 // p
+	UncachedPairs  float64 // p·(ctx + p/2)
+	OutputTokens   float64 // d, predicted, per choice
+	Choices        float64
+	// PredictedTTFT is how long the first token should take.
+	PredictedTTFT time.Duration
+	// Silent says that the response shows no first token (not a stream), so
+	// its prefill counts as done when the prediction says so.
+	Silent bool
+
+	stage      stage
+	queuedTill clock.Instant // counts as queued no longer than this
+	finishAt   clock.Instant // predicted, once decoding
+}
+
+type stage uint8
+
+const (
+	unbooked stage = iota
+	queued
+	decoding
+	released
+)
+
+// Ledger holds the requests that this replica has in flight on one target and
+// gives their sum as a [cost.Load]. A target serves prefills in the order of
+// booking. It is not safe for concurrent use: the router owns it.
+type Ledger struct {
+	queue     []*Booking // prefill not done, in order of booking
+	residents []*Booking // decoding, earliest predicted finish first
+	sums      sums
+	// headSince is when the prefill of queue[0] could start.
+	headSince clock.Instant
+	scratch   []cost.Resident
+}
+
+// sums are the aggregates, so that a decision costs the same however many
+// requests are in flight.
+type sums struct {
+	queuedTokens, queuedPairs float64
+	sequences                 float64 // decoding, choices counted
+	contextTokens             float64 // of decoding ones
+	uniqueTokens              float64 // KV of all that only they hold
+	finishSeconds             float64 // Σ predicted finish, weighted by choices
+}
+
+// InFlight returns how many requests are booked and not released.
+func (l *Ledger) InFlight() int { return len(l.queue) + len(l.residents) }
+
+// Book adds b to the queue.
+func (l *Ledger) Book(now clock.Instant, b *Booking) {
+	if b.stage != unbooked {
+		panic("fleet: a booking is booked twice")
+	}
+	b.stage = queued
+	patience := 2*b.PredictedTTFT + time.Second
+	if b.Silent {
+		patience = b.PredictedTTFT
+	}
+	b.queuedTill = now.Add(patience)
+	if len(l.queue) == 0 {
+		l.headSince = now
+	}
+	l.queue = append(l.queue, b)
+	l.sums.queuedTokens += b.UncachedTokens
+	l.sums.queuedPairs += b.UncachedPairs
+	l.sums.uniqueTokens += b.uniqueTokens()
+}
+
+// FirstToken moves b from the queue to the decoding ones; tokenTime is the
+// predicted time per output token. Only the first call does anything.
+func (l *Ledger) FirstToken(now clock.Instant, b *Booking, tokenTime time.Duration) {
+	if b.stage != queued {
+		return
+	}
+	l.unqueue(now, b)
+	b.stage = decoding
+	b.finishAt = now.Add(time.Duration(b.OutputTokens) * tokenTime)
+	i, _ := slices.BinarySearchFunc(l.residents, b.finishAt, func(r *Booking, t clock.Instant) int {
+		return int(max(-1, min(1, r.finishAt.Sub(t))))
+	})
+	l.residents = slices.Insert(l.residents, i, b)
+	l.sums.sequences += b.Choices
+	l.sums.contextTokens += b.contextTokens()
+	l.sums.finishSeconds += b.Choices * time.Duration(b.finishAt).Seconds()
+}
+
+// Release takes b out, wherever it stands. Only the first call does anything.
+func (l *Ledger) Release(now clock.Instant, b *Booking) {
+	switch b.stage {
+	case queued:
+		l.unqueue(now, b)
+	case decoding:
+		i := slices.Index(l.residents, b)
+		l.residents = slices.Delete(l.residents, i, i+1)
+		l.sums.sequences -= b.Choices
+		l.sums.contextTokens -= b.contextTokens()
+		l.sums.finishSeconds -= b.Choices * time.Duration(b.finishAt).Seconds()
+	default:
+		return
+	}
+	b.stage = released
+	l.sums.uniqueTokens -= b.uniqueTokens()
+	if l.InFlight() == 0 {
+		l.sums = sums{} // nothing drifts, however long the process lives
+	}
+}
+
+func (l *Ledger) unqueue(now clock.Instant, b *Booking) {
+	i := slices.Index(l.queue, b)
+	l.queue = slices.Delete(l.queue, i, i+1)
+	if i == 0 {
+		l.headSince = now
+	}
+	l.sums.queuedTokens -= b.UncachedTokens
+	l.sums.queuedPairs -= b.UncachedPairs
+}
+
+// Settle counts as decoding whatever should have got its first token by now
+// and can't or didn't show it.
+func (l *Ledger) Settle(now clock.Instant, tokenTime time.Duration) {
+	for i := 0; i < len(l.queue); {
+		if b := l.queue[i]; b.queuedTill <= now {
+			l.FirstToken(now, b, tokenTime)
+			continue
+		}
+		if i++; i >= settleScan {
+			return
+		}
+	}
+}
+
+// settleScan bounds how far behind the head Settle looks.
+const settleScan = 16
+
+// Load returns the sum of what is in flight as the cost model reads it. class
+// tells how far the prefill at the head has come by now. needResidents asks
+// for the residents one by one, which only a full worker needs; the slice is
+// valid until the next call.
+func (l *Ledger) Load(now clock.Instant, class *cost.Class, tokenTime time.Duration, needResidents bool) cost.Load {
+	load := cost.Load{
+		QueuedTokens: l.sums.queuedTokens, QueuedPairs: l.sums.queuedPairs, QueuedSeqs: len(l.queue),
+		Decoding: l.sums.sequences, ContextTokens: l.sums.contextTokens, UniqueTokens: l.sums.uniqueTokens,
+	}
+	if len(l.queue) > 0 {
+		head := l.queue[0]
+		done := headProgress(head, now.Sub(l.headSince), class)
+		load.QueuedTokens = max(0, load.QueuedTokens-done*head.UncachedTokens)
+		load.QueuedPairs = max(0, load.QueuedPairs-done*head.UncachedPairs)
+	}
+	if l.sums.sequences > 0 && tokenTime > 0 {
+		left := l.sums.finishSeconds - l.sums.sequences*time.Duration(now).Seconds()
+		load.RemainingTokens = max(l.sums.sequences, left/tokenTime.Seconds())
+	}
+	if needResidents {
+		l.scratch = l.scratch[:0]
+		for _, b := range l.residents {
+			remaining := 1.0
+			if tokenTime > 0 {
+				remaining = max(1, float64(b.finishAt.Sub(now))/float64(tokenTime))
+			}
+			l.scratch = append(l.scratch, cost.Resident{RemainingTokens: remaining, ExclusiveTokens: b.uniqueTokens()})
+		}
+		load.Residents = l.scratch
+	}
+	return load
+}
+
+// headProgress is the share of the head's prefill that is computed after it
+// ran for so long; never all of it, since its first token has not come.
+func headProgress(b *Booking, ran time.Duration, class *cost.Class) float64 {
+	if ran <= 0 {
+		return 0
+	}
+	alone := cost.Score(class, &cost.Load{}, cost.Request{PromptTokens: b.UncachedTokens}, cost.Hit{}, cost.Weights{})
+	whole := alone.PrefillMicros + class.PairMicros*(b.UncachedPairs-cost.Pairs(b.UncachedTokens, 0))
+	return min(0.95, float64(ran.Microseconds())/max(1, whole))
+}
+
+// uniqueTokens is the KV that only b holds at its full length.
+func (b *Booking) uniqueTokens() float64 {
+	return b.PromptTokens - b.HBMTokens + b.Choices*b.OutputTokens
+}
+
+// contextTokens is what b's sequences read in an average step.
+func (b *Booking) contextTokens() float64 {
+	return b.Choices * (b.PromptTokens + b.OutputTokens/2)
+}

@@ -1,0 +1,126 @@
+package fleet
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/cost"
+	"pgregory.net/rapid"
+)
+
+func booking(prompt, hit float64) *Booking {
+	p := prompt - hit
+	return &Booking{PromptTokens: prompt, HBMTokens: hit, UncachedTokens: p, UncachedPairs: cost.Pairs(p, hit),
+		OutputTokens: 100, Choices: 1, PredictedTTFT: time.Second}
+}
+
+func TestLedgerFollowsARequest(t *testing.T) {
+	var l Ledger
+	class := cost.Generic()
+	const step = 10 * time.Millisecond
+	a, b := booking(8000, 6000), booking(1000, 0)
+	l.Book(0, a)
+	l.Book(0, b)
+	if got := l.Load(0, &class, step, false); got.QueuedTokens != 3000 || got.QueuedSeqs != 2 || got.Decoding != 0 {
+		t.Errorf("after booking: %+v", got)
+	}
+	now := clock.Instant(20 * time.Millisecond)
+	if got := l.Load(now, &class, step, false); got.QueuedTokens >= 3000 || got.QueuedTokens < 1000 {
+		t.Errorf("the head's prefill must progress and leave the next alone: %+v", got)
+	}
+	l.FirstToken(now, a, step)
+	l.FirstToken(now, a, step) // twice is once
+	got := l.Load(now, &class, step, true)
+	if got.QueuedTokens != 1000 || got.Decoding != 1 || got.ContextTokens != 8050 || got.UniqueTokens != 2100+1100 {
+		t.Errorf("while decoding: %+v", got)
+	}
+	if len(got.Residents) != 1 || got.Residents[0] != (cost.Resident{RemainingTokens: 100, ExclusiveTokens: 2100}) {
+		t.Errorf("residents: %+v", got.Residents)
+	}
+	l.Release(now, a)
+	l.Release(now, a)
+	l.Release(now, b)
+	if got := l.Load(now, &class, step, true); l.InFlight() != 0 || got.UniqueTokens != 0 || got.QueuedTokens != 0 || got.Decoding != 0 {
+		t.Errorf("at the end: %+v", got)
+	}
+}
+
+func TestLedgerSettlesWhatStaysSilent(t *testing.T) {
+	var l Ledger
+	class := cost.Generic()
+	silent, streamed := booking(1000, 0), booking(1000, 0)
+	silent.Silent = true
+	l.Book(0, streamed)
+	l.Book(0, silent)
+	for _, c := range []struct {
+		after  time.Duration
+		queued int
+	}{{999 * time.Millisecond, 2}, {time.Second, 1}, {2900 * time.Millisecond, 1}, {3 * time.Second, 0}} {
+		now := clock.Instant(c.after)
+		l.Settle(now, time.Millisecond)
+		if got := l.Load(now, &class, time.Millisecond, false); got.QueuedSeqs != c.queued {
+			t.Errorf("after %v: %d queued, want %d", c.after, got.QueuedSeqs, c.queued)
+		}
+	}
+}
+
+// Whatever happens in whatever order, the sums are those of what is in flight.
+func TestLedgerSumsAreExact(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var l Ledger
+		class := cost.Generic()
+		var all []*Booking
+		now := clock.Instant(0)
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 3000).Draw(t, "ms")) * time.Millisecond)
+			action := rapid.IntRange(0, 3).Draw(t, "action")
+			if action == 0 || len(all) == 0 {
+				prompt := float64(rapid.IntRange(1, 100_000).Draw(t, "prompt"))
+				b := booking(prompt, math.Floor(prompt*rapid.Float64Range(0, 0.99).Draw(t, "hit")))
+				b.Silent = rapid.Bool().Draw(t, "silent")
+				l.Book(now, b)
+				all = append(all, b)
+				continue
+			}
+			b := all[rapid.IntRange(0, len(all)-1).Draw(t, "which")]
+			switch action {
+			case 1:
+				l.FirstToken(now, b, 10*time.Millisecond)
+			case 2:
+				l.Release(now, b)
+			case 3:
+				l.Settle(now, 10*time.Millisecond)
+			}
+			var tokens, unique float64
+			inFlight := 0
+			for _, b := range all {
+				switch b.stage {
+				case queued:
+					tokens += b.UncachedTokens
+					fallthrough
+				case decoding:
+					unique += b.uniqueTokens()
+					inFlight++
+				}
+			}
+			if inFlight != l.InFlight() || math.Abs(l.sums.queuedTokens-tokens) > 1e-6 || math.Abs(l.sums.uniqueTokens-unique) > 1e-6 {
+				t.Fatalf("in flight %d of %d, queued %v of %v, unique %v of %v", l.InFlight(), inFlight,
+					l.sums.queuedTokens, tokens, l.sums.uniqueTokens, unique)
+			}
+			load := l.Load(now, &class, 10*time.Millisecond, true)
+			for i := 1; i < len(load.Residents); i++ {
+				if load.Residents[i].RemainingTokens < load.Residents[i-1].RemainingTokens {
+					t.Fatal("residents are not in the order of their end")
+				}
+			}
+		}
+		for _, b := range all {
+			l.Release(now, b)
+		}
+		if l.sums != (sums{}) || l.InFlight() != 0 {
+			t.Fatalf("not back to zero: %+v", l.sums)
+		}
+	})
+}

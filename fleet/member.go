@@ -1,0 +1,170 @@
+package fleet
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sync/atomic"
+
+	"github.com/rhizome-router/rhizome/cost"
+	"github.com/rhizome-router/rhizome/engine"
+	"github.com/rhizome-router/rhizome/index"
+	"github.com/rhizome-router/rhizome/kv"
+)
+
+// Member is one target in the fleet. Its identity never changes; its state is
+// written by the fleet's goroutines and read by anyone.
+type Member struct {
+	Target kv.Target
+	Worker *engine.Worker
+	// Class holds the constants assumed for this worker, before Fit.
+	Class cost.Class
+
+	// Ledger and Fit belong to the router, which guards them by its lock.
+	Ledger Ledger
+	Fit    cost.ScaleFit
+
+	healthy atomic.Bool
+	cache   atomic.Pointer[Cache]
+	signals atomic.Pointer[engine.Telemetry]
+	// sentTokens counts what was sent, for a worker without KV events.
+	sentTokens atomic.Uint64
+}
+
+// Cache is what is known of a member's KV cache at one moment.
+type Cache struct {
+	// Slot is the member's present slot in the index: a new one each time the
+	// cache starts anew.
+	Slot index.Slot
+	// Live says that KV events arrive, so that the index speaks for the cache.
+	Live bool
+	// BlockTokens is the size of a block; 0 until the worker told it.
+	BlockTokens int
+	// StoredTokens counts all tokens ever stored in HBM: the clock that ages
+	// cache entries.
+	StoredTokens uint64
+	// HeldTokens is what the tiers hold now.
+	HeldTokens [kv.NumTiers]int
+	// Evicting says for each tier that blocks left it, so that what it holds
+	// now is all it can hold.
+	Evicting [kv.NumTiers]bool
+	// Batches, BadEvents and Resets count what the feed brought.
+	Batches, BadEvents, Resets uint64
+	// UnkeyedBlocks are blocks whose parent is unknown.
+	UnkeyedBlocks int
+}
+
+// NewMember returns a member that is not healthy yet and whose cache is empty.
+func NewMember(t kv.Target, w *engine.Worker, class cost.Class, slot index.Slot) *Member {
+	m := &Member{Target: t, Worker: w, Class: class}
+	m.cache.Store(&Cache{Slot: slot})
+	return m
+}
+
+// SetHealthy records whether the worker answers; it reports a change.
+func (m *Member) SetHealthy(healthy bool) (changed bool) {
+	return m.healthy.Swap(healthy) != healthy
+}
+
+// SetCache publishes what is known of the cache now.
+func (m *Member) SetCache(c Cache) { m.cache.Store(&c) }
+
+// Healthy reports whether the worker answered last.
+func (m *Member) Healthy() bool { return m.healthy.Load() }
+
+// Cache returns the present view of the cache.
+func (m *Member) Cache() Cache { return *m.cache.Load() }
+
+// Signals returns the last scraped telemetry; ok is false before the first.
+func (m *Member) Signals() (t engine.Telemetry, ok bool) {
+	if p := m.signals.Load(); p != nil {
+		return *p, true
+	}
+	return engine.Telemetry{}, false
+}
+
+// Clock is the number of tokens the member's cache has taken in: what ages the
+// things it holds. Without KV events it counts what was sent there.
+func (m *Member) Clock(c *Cache) uint64 {
+	if m.Worker.Spec.Events != "" {
+		return c.StoredTokens
+	}
+	return m.sentTokens.Load()
+}
+
+// Sent counts tokens that a request sent there makes the cache take in.
+func (m *Member) Sent(uncachedTokens int) { m.sentTokens.Add(uint64(max(0, uncachedTokens))) }
+
+// Horizon says how old, by Clock, a thing may be and still be in HBM or in a
+// lower tier, if the tiers evict the least recently used first and spill
+// downwards. What a tier holds now is what it can hold, once blocks left it;
+// before that nothing is too old. Without KV events, HBM's capacity counts.
+func (m *Member) Horizon(c *Cache) index.Horizon {
+	h := index.Horizon{Now: m.Clock(c), HBM: math.MaxUint64}
+	if m.Worker.Spec.Events == "" {
+		if t, ok := m.Signals(); ok {
+			if capacity := t.CapacityTokens(int(m.Target.Rank)); capacity > 0 {
+				h.HBM = uint64(capacity)
+			}
+		}
+		return h
+	}
+	if !c.Evicting[kv.HBM] {
+		return h
+	}
+	h.HBM = uint64(c.HeldTokens[kv.HBM])
+	h.Total = h.HBM
+	for t := kv.CPU; t < kv.NumTiers; t++ {
+		if c.HeldTokens[t] == 0 {
+			continue
+		}
+		h.Lower = t
+		h.Total += uint64(c.HeldTokens[t])
+		if !c.Evicting[t] {
+			h.Total = math.MaxUint64
+		}
+		break
+	}
+	return h
+}
+
+// View is an immutable picture of who is in the fleet.
+type View struct {
+	Members []*Member
+	models  map[string][]*Member
+	listed  []engine.Model
+}
+
+// Served is a model and the members that serve it.
+type Served struct {
+	Model   engine.Model
+	Members []*Member
+}
+
+// NewView returns the picture of members, not all of which need serve
+// anything. A model named twice is served by both lists.
+func NewView(members []*Member, served []Served) *View {
+	v := &View{Members: members, models: make(map[string][]*Member)}
+	for _, s := range served {
+		v.models[s.Model.ID] = append(v.models[s.Model.ID], s.Members...)
+		i, known := slices.BinarySearchFunc(v.listed, s.Model, byID)
+		if !known {
+			v.listed = slices.Insert(v.listed, i, s.Model)
+		} else if s.Model.MaxModelLen > v.listed[i].MaxModelLen {
+			v.listed[i] = s.Model
+		}
+	}
+	return v
+}
+
+func byID(a, b engine.Model) int { return cmp.Compare(a.ID, b.ID) }
+
+// Serving returns the members that serve a model; known is false when no
+// worker ever said it does.
+func (v *View) Serving(model string) (members []*Member, known bool) {
+	members, known = v.models[model]
+	return members, known
+}
+
+// Models returns the union of the workers' models, by id.
+func (v *View) Models() []engine.Model { return v.listed }

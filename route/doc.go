@@ -1,0 +1,93 @@
+// Package route is the decision: which worker gets a request.
+//
+// The central type is [Router]. [Router.Decide] matches the prompt against
+// what the workers hold, prices every worker with package cost, chooses and
+// books, in one step and in microseconds; [Router.FirstByte] and
+// [Router.Done] report what came of it. Time and randomness are arguments, so
+// the same code runs in the gateway and in a simulator. Start reading at
+// Decide.
+package route
+
+import (
+	"errors"
+	"time"
+
+	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/engine"
+	"github.com/rhizome-router/rhizome/fleet"
+	"github.com/rhizome-router/rhizome/index"
+	"github.com/rhizome-router/rhizome/kv"
+	"github.com/rhizome-router/rhizome/prompt"
+)
+
+// ErrUnknownModel says that no worker, healthy or not, serves the model.
+var ErrUnknownModel = errors.New("unknown model")
+
+// ErrNoWorker says that the model is known but no worker can take the request
+// now.
+var ErrNoWorker = errors.New("no worker available")
+
+// Query is one request to place.
+type Query struct {
+	ID      string // the request's id, under which the decision can be explained
+	Prompt  *prompt.Request
+	Session string      // names a conversation; empty when unknown
+	Exclude []kv.Target // already tried in vain
+}
+
+// Decision is one choice, booked on its target. Exactly one [Router.Done] must
+// follow, whatever happens.
+type Decision struct {
+	ID                    string
+	Target                kv.Target
+	Worker                *engine.Worker // where to send the request
+	PredictedCachedTokens int            // prompt tokens the worker should not have to compute
+	PredictedTTFT         time.Duration
+	CostMicros            float64 // expected added time; 0 under policies that price nothing
+
+	member   *fleet.Member
+	booking  *fleet.Booking
+	query    *prompt.Request
+	bookedAt clock.Instant
+	slot     index.Slot
+	ticket   index.Ticket
+	sample   bool    // its TTFT can calibrate the worker's scale
+	alone    float64 // TTFT on an idle worker at scale 1, µs
+
+	firstByte, done bool
+}
+
+// Result says how a request ended.
+type Result uint8
+
+const (
+	// Completed: the response came through.
+	Completed Result = iota
+	// Busy: the worker answered 429 or 503.
+	Busy
+	// Rejected: the worker answered another 4xx.
+	Rejected
+	// Failed: no connection, 5xx, or a broken response.
+	Failed
+	// Cancelled: the client went away.
+	Cancelled
+)
+
+var resultNames = [...]string{"completed", "busy", "rejected", "failed", "cancelled"}
+
+// String returns the result's name as used in metrics.
+func (r Result) String() string { return resultNames[r] }
+
+// Usage is what a response said about itself.
+type Usage struct {
+	Known            bool
+	PromptTokens     int
+	CachedTokens     int // -1 when not said
+	CompletionTokens int
+}
+
+// Outcome is what came of a decision.
+type Outcome struct {
+	Result Result
+	Usage  Usage
+}

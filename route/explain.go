@@ -1,0 +1,119 @@
+package route
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/cost"
+)
+
+// Explanation is one decision as it was made, and what came of it. Negative
+// actual tokens were not told.
+type Explanation struct {
+	ID               string  `json:"id"`
+	AtSeconds        float64 `json:"at_seconds"` // since the router started
+	Model            string  `json:"model"`
+	Policy           Policy  `json:"policy"`
+	PromptTokens     int     `json:"prompt_tokens"`       // exact for token ids, else guessed
+	PromptExact      bool    `json:"prompt_tokens_exact"` // which of them
+	OutputTokens     int     `json:"output_tokens"`       // predicted
+	Worker           string  `json:"worker"`              // chosen
+	Why              string  `json:"why"`
+	CachedTokens     int     `json:"cached_tokens"` // predicted
+	TTFTMillis       float64 `json:"ttft_ms"`       // predicted
+	CalibratedSample int     `json:"calibrated_samples"`
+
+	Candidates []Candidate `json:"candidates"` // cheapest first
+
+	Result             string  `json:"result,omitempty"` // empty while it runs
+	ActualPromptTokens int     `json:"actual_prompt_tokens"`
+	ActualCachedTokens int     `json:"actual_cached_tokens"`
+	ActualTTFTMillis   float64 `json:"actual_ttft_ms"` // streamed responses only, else 0
+}
+
+// Candidate is one worker as it was priced.
+type Candidate struct {
+	Worker       string     `json:"worker"`
+	HBMTokens    int        `json:"hbm_tokens"`
+	LowerTokens  int        `json:"lower_tokens"`
+	Tier         string     `json:"tier,omitempty"`   // of the lower tokens
+	Source       string     `json:"source,omitempty"` // of the hit: events or sent
+	QueuedTokens int        `json:"queued_tokens"`
+	Decoding     int        `json:"decoding"`
+	InFlight     int        `json:"in_flight"`
+	Terms        cost.Terms `json:"terms"`
+	CostMicros   float64    `json:"cost_micros"`
+	Scale        float64    `json:"scale"` // of the worker's constants
+	Chosen       bool       `json:"chosen,omitempty"`
+}
+
+// maxCandidates bounds what is kept of one decision.
+const maxCandidates = 16
+
+func (r *Router) explain(now clock.Instant, q Query, request cost.Request, d *Decision, chosen int, why string) Explanation {
+	e := Explanation{
+		ID: q.ID, AtSeconds: now.Micros() / 1e6, Model: q.Prompt.Model, Policy: r.cfg.Policy,
+		PromptTokens: int(request.PromptTokens), PromptExact: q.Prompt.TextBytes == 0, OutputTokens: int(request.OutputTokens),
+		Worker: d.Worker.Spec.URL, Why: why, CachedTokens: d.PredictedCachedTokens, TTFTMillis: millis(d.PredictedTTFT),
+		CalibratedSample: d.member.Fit.Samples(), ActualPromptTokens: -1, ActualCachedTokens: -1,
+	}
+	order := make([]int, len(r.cands))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(r.cands[a].total, r.cands[b].total) })
+	for n, i := range order {
+		if n >= maxCandidates && i != chosen {
+			continue
+		}
+		c := &r.cands[i]
+		out := Candidate{
+			Worker: c.member.Worker.Spec.URL, HBMTokens: int(c.hit.HBMTokens), LowerTokens: int(c.hit.LowerTokens), Source: c.source,
+			QueuedTokens: int(c.load.QueuedTokens), Decoding: int(c.load.Decoding), InFlight: c.member.Ledger.InFlight(),
+			Terms: c.terms, CostMicros: c.total, Scale: c.scale, Chosen: i == chosen,
+		}
+		if out.LowerTokens > 0 {
+			out.Tier = c.hit.Tier.String()
+		}
+		e.Candidates = append(e.Candidates, out)
+	}
+	return e
+}
+
+// ring keeps the last explanations, oldest overwritten first.
+type ring struct {
+	entries []Explanation
+	next    int
+	at      map[string]int
+}
+
+func newRing(size int) *ring {
+	return &ring{entries: make([]Explanation, size), at: make(map[string]int, size)}
+}
+
+func (r *ring) put(e Explanation) {
+	old := &r.entries[r.next]
+	if i, ok := r.at[old.ID]; ok && i == r.next {
+		delete(r.at, old.ID)
+	}
+	*old = e
+	r.at[e.ID] = r.next
+	r.next = (r.next + 1) % len(r.entries)
+}
+
+func (r *ring) get(id string) (Explanation, bool) {
+	i, ok := r.at[id]
+	if !ok {
+		return Explanation{}, false
+	}
+	e := r.entries[i]
+	e.Candidates = slices.Clone(e.Candidates)
+	return e, true
+}
+
+func (r *ring) update(id string, f func(*Explanation)) {
+	if i, ok := r.at[id]; ok {
+		f(&r.entries[i])
+	}
+}

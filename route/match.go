@@ -1,0 +1,170 @@
+package route
+
+import (
+	"time"
+
+	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/cost"
+	"github.com/rhizome-router/rhizome/fleet"
+	"github.com/rhizome-router/rhizome/index"
+	"github.com/rhizome-router/rhizome/kv"
+	"github.com/rhizome-router/rhizome/prompt"
+)
+
+// Where a hit is known from.
+const (
+	fromEvents = "events" // the worker's KV events, and what was promised since
+	fromSent   = "sent"   // this router's own routings, aged
+)
+
+// matched is what one member holds of a prompt, before its size is known.
+type matched struct {
+	cache  fleet.Cache
+	run    index.Run
+	source string
+	// unit is what run counts: blocks of cache.BlockTokens, or chunks.
+	blockTokens int
+	chunks      []prompt.Chunk
+}
+
+// match finds what every member holds of the prompt. Token ids match against
+// the index where the worker's events feed it, everything else against what
+// was sent there.
+func (r *Router) match(members []*fleet.Member, p *prompt.Request) []matched {
+	out := make([]matched, len(members))
+	bySlot := make(map[index.Slot]int, len(members))
+	for i, m := range members {
+		out[i].cache = m.Cache()
+		bySlot[out[i].cache.Slot] = i
+	}
+	for i, m := range members {
+		if exact(m, &out[i].cache, p) {
+			out[i].blockTokens = out[i].cache.BlockTokens
+		}
+	}
+	var hits []index.Hit
+	for _, size := range blockSizes(out) {
+		hits = r.deps.Index.Match(p.TokenKeys(size), hits[:0])
+		for _, h := range hits {
+			if i, ok := bySlot[h.Slot]; ok && out[i].blockTokens == size {
+				out[i].run, out[i].source = h.Promised, fromEvents
+			}
+		}
+	}
+	keys, chunks := sentKeys(p)
+	hits = r.deps.Approx.Match(keys, func(s index.Slot) index.Horizon {
+		if i, ok := bySlot[s]; ok {
+			return members[i].Horizon(&out[i].cache)
+		}
+		return index.Horizon{}
+	}, hits[:0])
+	for _, h := range hits {
+		if i, ok := bySlot[h.Slot]; ok && out[i].source == "" && out[i].blockTokens == 0 {
+			out[i].run, out[i].source, out[i].chunks = h.Run, fromSent, chunks
+		}
+	}
+	return out
+}
+
+// exact reports whether the index speaks for a member and a prompt.
+func exact(m *fleet.Member, c *fleet.Cache, p *prompt.Request) bool {
+	return len(p.Tokens) > 0 && c.BlockTokens > 0 && m.Worker.Spec.Events != ""
+}
+
+func blockSizes(all []matched) []int {
+	var sizes []int
+next:
+	for i := range all {
+		if all[i].blockTokens == 0 {
+			continue
+		}
+		for _, s := range sizes {
+			if s == all[i].blockTokens {
+				continue next
+			}
+		}
+		sizes = append(sizes, all[i].blockTokens)
+	}
+	return sizes
+}
+
+// sentBlockTokens is the chunk of a token-id prompt sent to a worker that has
+// no KV events.
+const sentBlockTokens = 64
+
+// sentKeys returns the keys under which a prompt is remembered as sent.
+func sentKeys(p *prompt.Request) ([]kv.Key, []prompt.Chunk) {
+	chunks := p.Chunks()
+	if len(chunks) == 0 {
+		return p.TokenKeys(sentBlockTokens), nil
+	}
+	keys := make([]kv.Key, len(chunks))
+	for i, c := range chunks {
+		keys[i] = c.Key
+	}
+	return keys, chunks
+}
+
+// tokens turns a match into tokens of a prompt of that many: at most all whole
+// blocks but the one that holds the last token, which is always computed.
+func (m *matched) tokens(promptTokens, tokensPerByte float64) cost.Hit {
+	block := m.cache.BlockTokens
+	var hbm, all float64
+	switch {
+	case m.run.Len() == 0:
+		return cost.Hit{}
+	case m.chunks != nil:
+		at := func(n int) float64 {
+			if n == 0 {
+				return 0
+			}
+			return float64(m.chunks[n-1].TextBytes) * tokensPerByte
+		}
+		hbm, all = at(m.run.HBM), at(m.run.Len())
+	case m.blockTokens == 0:
+		hbm, all = float64(m.run.HBM*sentBlockTokens), float64(m.run.Len()*sentBlockTokens)
+	default:
+		hbm, all = float64(m.run.HBM*block), float64(m.run.Len()*block)
+	}
+	if block == 0 {
+		block = defaultBlockTokens
+	}
+	most := float64((int(promptTokens) - 1) / block * block)
+	whole := func(x float64) float64 { return min(most, float64(int(x)/block*block)) }
+	hbm, all = whole(hbm), whole(all)
+	return cost.Hit{HBMTokens: hbm, LowerTokens: all - hbm, Tier: m.run.Tier}
+}
+
+// defaultBlockTokens is vLLM's block size, assumed until a worker told its own.
+const defaultBlockTokens = 16
+
+// confirmLag is how long after the first token the events of a prompt's last
+// block may take.
+const confirmLag = 2 * time.Second
+
+// promise records that the chosen member will hold the prompt: in the index
+// until its events say so, and among what was sent.
+func (r *Router) promise(now clock.Instant, d *Decision, c *candidate) {
+	d.slot = c.cache.Slot
+	if c.exact {
+		wait := min(30*time.Second, max(500*time.Millisecond, 3*d.PredictedTTFT/2))
+		d.ticket = r.deps.Index.Begin(d.slot, d.query.TokenKeys(c.cache.BlockTokens), now.Add(wait))
+	}
+	keys, _ := sentKeys(d.query)
+	d.member.Sent(int(d.booking.UncachedTokens + d.booking.OutputTokens))
+	r.deps.Approx.Touch(d.slot, keys, d.member.Clock(&c.cache))
+}
+
+// settlePromise ends what a decision promised, unless the worker got to
+// compute the prompt: then its events have a moment to confirm it.
+func (r *Router) settlePromise(now clock.Instant, d *Decision, o Outcome) {
+	r.deps.Index.Expire(now)
+	if d.ticket == 0 || d.firstByte && o.Result != Failed {
+		return
+	}
+	if o.Result == Completed {
+		r.deps.Index.Extend(d.ticket, now.Add(confirmLag))
+		return
+	}
+	r.deps.Index.End(d.ticket)
+}

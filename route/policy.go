@@ -1,0 +1,187 @@
+package route
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/cost"
+	"github.com/rhizome-router/rhizome/kv"
+	"github.com/zeebo/xxh3"
+)
+
+// Policy is a rule for choosing among the candidates.
+type Policy string
+
+// The policies of the product.
+const (
+	Rhizome       Policy = "rhizome"        // least expected added time
+	ArticleCost   Policy = "article"        // the article's cost, see cost.Article
+	RoundRobin    Policy = "round-robin"    // each worker in turn
+	LeastRequests Policy = "least-requests" // fewest requests in flight
+	Random        Policy = "random"         // uniform
+	Sticky        Policy = "sticky"         // the session's own worker, whatever its load
+)
+
+// Policies are all of them, the default first.
+var Policies = []Policy{Rhizome, ArticleCost, RoundRobin, LeastRequests, Random, Sticky}
+
+// ParsePolicy returns the policy of a name.
+func ParsePolicy(s string) (Policy, error) {
+	names := make([]string, len(Policies))
+	for i, p := range Policies {
+		if string(p) == s {
+			return p, nil
+		}
+		names[i] = string(p)
+	}
+	return "", fmt.Errorf("unknown policy %q: want one of %s", s, strings.Join(names, ", "))
+}
+
+// choose picks one of r.cands, which is not empty, and says why.
+func (r *Router) choose(now clock.Instant, q Query, request cost.Request) (chosen int, why string) {
+	switch r.cfg.Policy {
+	case RoundRobin:
+		r.turn++
+		return r.turn % len(r.cands), "its turn"
+	case LeastRequests:
+		return r.fewest()
+	case Random:
+		return r.rand.IntN(len(r.cands)), "drawn at random"
+	case Sticky:
+		return r.home(q), "home of the session"
+	case ArticleCost:
+		r.priceArticle(now, q, request)
+	}
+	return r.cheapest(q.Session)
+}
+
+// nearTieMicros and nearTieShare make the band within which costs count as
+// equal: differences under it are smaller than what the model can know.
+const (
+	nearTieMicros = 500.0
+	nearTieShare  = 0.01
+)
+
+// cheapest picks the lowest cost. Within the near-tie band the session's last
+// worker wins, so that noise moves nobody, else a uniform draw.
+func (r *Router) cheapest(session string) (int, string) {
+	least := r.cands[0].total
+	for i := range r.cands {
+		least = min(least, r.cands[i].total)
+	}
+	band := least + max(nearTieMicros, nearTieShare*least)
+	last, known := r.sessions.get(session)
+	near, pick := 0, 0
+	for i := range r.cands {
+		if r.cands[i].total > band {
+			continue
+		}
+		if known && r.cands[i].member.Target == last.target {
+			return i, "near tie, the session's last worker"
+		}
+		if near++; r.rand.IntN(near) == 0 {
+			pick = i
+		}
+	}
+	if near == 1 {
+		return pick, "lowest cost"
+	}
+	return pick, fmt.Sprintf("near tie of %d, drawn", near)
+}
+
+// fewest picks a worker with the fewest requests in flight, ties at random.
+func (r *Router) fewest() (int, string) {
+	least, near, pick := int(^uint(0)>>1), 0, 0
+	for i := range r.cands {
+		n := r.cands[i].member.Ledger.InFlight()
+		if n < least {
+			least, near = n, 0
+		}
+		if n == least {
+			if near++; r.rand.IntN(near) == 0 {
+				pick = i
+			}
+		}
+	}
+	return pick, "fewest in flight"
+}
+
+// home picks by rendezvous hashing of the session, or of the prompt's first
+// key where no session is named: a worker's loss moves only its own sessions.
+func (r *Router) home(q Query) int {
+	seed := xxh3.HashString(q.Session)
+	if q.Session == "" {
+		if keys, _ := sentKeys(q.Prompt); len(keys) > 0 {
+			seed = uint64(keys[0])
+		}
+	}
+	best, pick := uint64(0), 0
+	for i := range r.cands {
+		t := r.cands[i].member.Target
+		h := uint64(kv.Next(kv.Key(seed), kv.Content(uint64(t.Worker)+uint64(uint16(t.Rank)))))
+		if i == 0 || h > best {
+			best, pick = h, i
+		}
+	}
+	return pick
+}
+
+// priceArticle replaces each candidate's total by the article's cost.
+func (r *Router) priceArticle(now clock.Instant, q Query, request cost.Request) {
+	last, known := r.sessions.get(q.Session)
+	for i := range r.cands {
+		c := &r.cands[i]
+		full := c.member.Ledger.Load(now, &c.class, tokenTime(&c.class, c.member.Ledger.InFlight()), true)
+		load := cost.ArticleLoad{Queue: float64(full.QueuedSeqs), Rho: full.Rho}
+		for _, res := range full.Residents {
+			load.RemainingTokens += res.RemainingTokens
+			load.RemainingSquares += res.RemainingTokens * res.RemainingTokens
+		}
+		if known && last.target == c.member.Target {
+			load.LastWorker, load.SinceSeconds = true, now.Sub(last.at).Seconds()
+		}
+		c.total = r.cfg.Article.Score(&load, request, c.hit).TotalMicros()
+	}
+}
+
+// sessions remembers each session's last worker, within bounds.
+type sessions struct {
+	last  map[string]session
+	older map[string]session
+}
+
+type session struct {
+	target kv.Target
+	at     clock.Instant
+}
+
+// maxSessions bounds each of the two generations.
+const maxSessions = 100_000
+
+func newSessions() *sessions {
+	return &sessions{last: make(map[string]session)}
+}
+
+func (s *sessions) get(name string) (session, bool) {
+	if name == "" {
+		return session{}, false
+	}
+	v, ok := s.last[name]
+	if !ok {
+		v, ok = s.older[name]
+	}
+	return v, ok
+}
+
+// put remembers a session's worker. When a generation is full, the one before
+// it is forgotten: the least recently used half goes, at no cost per request.
+func (s *sessions) put(now clock.Instant, name string, t kv.Target) {
+	if name == "" {
+		return
+	}
+	if len(s.last) >= maxSessions {
+		s.older, s.last = s.last, make(map[string]session)
+	}
+	s.last[name] = session{t, now}
+}

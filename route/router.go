@@ -1,0 +1,271 @@
+package route
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/cost"
+	"github.com/rhizome-router/rhizome/fleet"
+	"github.com/rhizome-router/rhizome/index"
+	"github.com/rhizome-router/rhizome/kv"
+	"github.com/rhizome-router/rhizome/prompt"
+)
+
+// Config chooses how requests are placed.
+type Config struct {
+	Policy  Policy
+	Weights cost.Weights
+	Article cost.Article
+	// Explained is how many decisions can be explained afterwards. Default
+	// 4096.
+	Explained int
+	Seed      uint64
+}
+
+// Deps are what a Router works on.
+type Deps struct {
+	Fleet  interface{ View() *fleet.View }
+	Index  *index.Index
+	Approx *index.Approx
+	Clock  clock.Clock
+}
+
+// Router places requests. Its methods are safe for concurrent use.
+//
+// Matching runs outside the lock; scoring, choosing and booking run under it,
+// because a decision that others can't see at once makes them herd. It is held
+// for microseconds.
+type Router struct {
+	cfg  Config
+	deps Deps
+
+	mu       sync.Mutex
+	rand     *rand.Rand
+	turn     int // round-robin's
+	sizes    *prompt.Calibration
+	output   cost.OutputLength
+	fits     map[string]*cost.ScaleFit // by class name
+	sessions *sessions
+	ring     *ring
+	stats    Stats
+	cands    []candidate // scratch
+}
+
+// Stats counts what the router did since it started.
+type Stats struct {
+	Requests uint64                   // decisions
+	Ended    [len(resultNames)]uint64 // by Result
+	// CachedPredicted and CachedActual are summed over the completed requests
+	// whose response told its cached tokens; CachedAbsError sums |difference|.
+	CachedPredicted uint64
+	CachedActual    uint64
+	CachedAbsError  uint64
+}
+
+// New returns a Router that has seen nothing.
+func New(cfg Config, deps Deps) *Router {
+	if cfg.Explained == 0 {
+		cfg.Explained = 4096
+	}
+	return &Router{
+		cfg: cfg, deps: deps, rand: clock.Rand(cfg.Seed, "route"), sizes: prompt.NewCalibration(),
+		fits: make(map[string]*cost.ScaleFit), sessions: newSessions(), ring: newRing(cfg.Explained),
+	}
+}
+
+// Stats returns the counts so far.
+func (r *Router) Stats() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stats
+}
+
+// Explain returns what is remembered of a decision.
+func (r *Router) Explain(id string) (Explanation, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ring.get(id)
+}
+
+// candidate is one member under consideration, with what it would cost.
+type candidate struct {
+	member *fleet.Member
+	cache  fleet.Cache
+	hit    cost.Hit
+	source string // of the hit: fromEvents, fromSent or ""
+	exact  bool   // the index speaks for it
+	class  cost.Class
+	scale  float64 // of class
+	load   cost.Load
+	terms  cost.Terms
+	total  float64 // µs
+}
+
+// Decide chooses a worker for q and books the request there. The error is
+// [ErrUnknownModel] or [ErrNoWorker].
+func (r *Router) Decide(q Query) (*Decision, error) {
+	members, known := r.deps.Fleet.View().Serving(q.Prompt.Model)
+	if !known {
+		return nil, ErrUnknownModel
+	}
+	hits := r.match(members, q.Prompt)
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.deps.Clock.Now()
+	request := cost.Request{
+		PromptTokens: float64(r.sizes.PromptTokens(q.Prompt)),
+		OutputTokens: r.output.Predict(q.Prompt.MaxTokens),
+		Choices:      float64(q.Prompt.N * q.Prompt.Prompts),
+	}
+	r.cands = r.cands[:0]
+	for i, m := range members {
+		if m.Healthy() && !excluded(q.Exclude, m.Target) {
+			r.cands = append(r.cands, r.price(now, m, hits[i], q.Prompt, request))
+		}
+	}
+	if len(r.cands) == 0 {
+		return nil, ErrNoWorker
+	}
+	chosen, why := r.choose(now, q, request)
+	d := r.book(now, q, request, &r.cands[chosen])
+	r.ring.put(r.explain(now, q, request, d, chosen, why))
+	return d, nil
+}
+
+func excluded(list []kv.Target, t kv.Target) bool {
+	for _, e := range list {
+		if e == t {
+			return true
+		}
+	}
+	return false
+}
+
+// price scores one member.
+func (r *Router) price(now clock.Instant, m *fleet.Member, h matched, p *prompt.Request, request cost.Request) candidate {
+	c := candidate{member: m, cache: h.cache, source: h.source, exact: h.blockTokens > 0}
+	c.scale = r.scale(m)
+	c.class = m.Class.Scaled(c.scale)
+	if t, ok := m.Signals(); ok {
+		if capacity := t.CapacityTokens(int(m.Target.Rank)); capacity > 0 {
+			c.class.CapacityTokens = float64(capacity)
+		}
+	}
+	perByte, _ := r.sizes.TokensPerByte(p.Model)
+	c.hit = h.tokens(request.PromptTokens, perByte)
+	step := tokenTime(&c.class, m.Ledger.InFlight())
+	m.Ledger.Settle(now, step)
+	c.load = m.Ledger.Load(now, &c.class, step, false)
+	full := c.load.Decoding+float64(c.load.QueuedSeqs)+request.Choices > float64(c.class.MaxSeqs) ||
+		c.class.CapacityTokens > 0 && c.load.UniqueTokens+request.PromptTokens > 0.9*c.class.CapacityTokens
+	if full {
+		c.load = m.Ledger.Load(now, &c.class, step, true)
+	}
+	c.terms = cost.Score(&c.class, &c.load, request, c.hit, r.cfg.Weights)
+	c.total = c.terms.TotalMicros()
+	return c
+}
+
+// scale is how much slower than its class's constants a member is.
+func (r *Router) scale(m *fleet.Member) float64 { return m.Fit.Within(r.classFit(m)) }
+
+// classFit is the fit of all members of m's class together. There are as many
+// classes as presets.
+func (r *Router) classFit(m *fleet.Member) *cost.ScaleFit {
+	f, ok := r.fits[m.Class.Name]
+	if !ok {
+		f = new(cost.ScaleFit)
+		r.fits[m.Class.Name] = f
+	}
+	return f
+}
+
+// tokenTime is how long a decode step takes on a worker with so many requests.
+func tokenTime(class *cost.Class, inFlight int) time.Duration {
+	micros := class.StepMicros + class.SeqMicros*float64(inFlight)
+	return time.Duration(micros * float64(time.Microsecond))
+}
+
+// book enters the chosen candidate into its member's ledger and promises its
+// blocks.
+func (r *Router) book(now clock.Instant, q Query, request cost.Request, c *candidate) *Decision {
+	p := cost.Uncached(request, c.hit)
+	b := &fleet.Booking{
+		PromptTokens: request.PromptTokens, HBMTokens: c.hit.HBMTokens,
+		UncachedTokens: p, UncachedPairs: cost.Pairs(p, request.PromptTokens-p),
+		OutputTokens: request.OutputTokens, Choices: request.Choices,
+		PredictedTTFT: time.Duration(c.terms.TTFTMicros() * float64(time.Microsecond)),
+		Silent:        !q.Prompt.Stream,
+	}
+	idle := c.member.Ledger.InFlight() == 0
+	c.member.Ledger.Book(now, b)
+	alone := cost.Score(&c.member.Class, &cost.Load{}, request, c.hit, cost.Weights{})
+	d := &Decision{
+		ID: q.ID, Target: c.member.Target, Worker: c.member.Worker,
+		PredictedCachedTokens: int(c.hit.HBMTokens + c.hit.LowerTokens),
+		PredictedTTFT:         b.PredictedTTFT, CostMicros: c.total,
+		member: c.member, booking: b, query: q.Prompt, bookedAt: now,
+		sample: idle && c.hit.LowerTokens == 0, alone: alone.TTFTMicros(),
+	}
+	r.promise(now, d, c)
+	r.sessions.put(now, q.Session, c.member.Target)
+	r.stats.Requests++
+	return d
+}
+
+// FirstByte reports that the first byte of a streamed response's body came.
+func (r *Router) FirstByte(d *Decision) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if d.firstByte || d.done {
+		return
+	}
+	d.firstByte = true
+	now := r.deps.Clock.Now()
+	ttft := now.Sub(d.bookedAt)
+	class := d.member.Class.Scaled(r.scale(d.member))
+	d.member.Ledger.FirstToken(now, d.booking, tokenTime(&class, d.member.Ledger.InFlight()))
+	if d.sample {
+		d.member.Fit.Observe(d.alone, float64(ttft.Microseconds()))
+		r.classFit(d.member).Observe(d.alone, float64(ttft.Microseconds()))
+	}
+	if d.ticket != 0 {
+		r.deps.Index.Extend(d.ticket, now.Add(confirmLag))
+	}
+	r.ring.update(d.ID, func(e *Explanation) { e.ActualTTFTMillis = millis(ttft) })
+}
+
+// Done reports the end of a request. Only the first call of a decision counts.
+func (r *Router) Done(d *Decision, o Outcome) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if d.done {
+		return
+	}
+	d.done = true
+	now := r.deps.Clock.Now()
+	d.member.Ledger.Release(now, d.booking)
+	r.settlePromise(now, d, o)
+	r.stats.Ended[o.Result]++
+	u := o.Usage
+	if u.Known && o.Result == Completed {
+		r.sizes.Observe(d.query.Model, d.query.TextBytes, u.PromptTokens-len(d.query.Tokens)-d.query.ExtraTokens)
+		r.output.Observe(u.CompletionTokens / max(1, d.query.N*d.query.Prompts))
+		if u.CachedTokens >= 0 {
+			r.stats.CachedPredicted += uint64(d.PredictedCachedTokens)
+			r.stats.CachedActual += uint64(u.CachedTokens)
+			r.stats.CachedAbsError += uint64(max(u.CachedTokens-d.PredictedCachedTokens, d.PredictedCachedTokens-u.CachedTokens))
+		}
+	}
+	r.ring.update(d.ID, func(e *Explanation) {
+		e.Result = o.Result.String()
+		if u.Known {
+			e.ActualPromptTokens, e.ActualCachedTokens = u.PromptTokens, u.CachedTokens
+		}
+	})
+}
+
+func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }

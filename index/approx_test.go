@@ -93,6 +93,21 @@ func TestApproxForgetsTheOldest(t *testing.T) {
 	}
 }
 
+// TestApproxReusesTheDead: what was sent to a dropped slot gives way first.
+func TestApproxReusesTheDead(t *testing.T) {
+	const size = 1 << 10
+	a := index.NewApprox(index.ApproxConfig{MaxEntries: size})
+	keys := chain(size / 32)
+	a.Touch(0, keys, 0)
+	for s := index.Slot(1); s < 50; s++ {
+		a.Touch(s, keys, 0)
+		a.Drop(s)
+	}
+	if len(a.Match(keys[:1], always, nil)) != 1 || a.Stats().Evicted != 0 {
+		t.Errorf("%+v", a.Stats())
+	}
+}
+
 func always(index.Slot) index.Horizon { return index.Horizon{HBM: 1} }
 
 func BenchmarkApprox(b *testing.B) {

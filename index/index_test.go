@@ -311,6 +311,41 @@ func TestPromisesAreBounded(t *testing.T) {
 	}
 }
 
+// TestConfirmedForGood: what a ticket promised and an event confirmed is that
+// ticket's no more, even if the block goes and another ticket promises it.
+func TestConfirmedForGood(t *testing.T) {
+	x := index.New(index.Config{})
+	s := x.Open(index.HBMThenOneTier)
+	keys := chain(1)
+	promisedRun := func() int {
+		if hits := x.Match(keys, nil); len(hits) == 1 {
+			return hits[0].Promised.HBM
+		}
+		return 0
+	}
+	old := x.Begin(s, keys, 10)
+	fill(x, s, keys, kv.HBM)
+	x.Apply(s, []index.Change{{Key: keys[0]}})
+	if promisedRun() != 0 {
+		t.Error("the promise came back when the block was evicted")
+	}
+	young := x.Begin(s, keys, 10)
+	x.End(old)
+	if promisedRun() != 1 {
+		t.Error("the old ticket's end took the new one's promise")
+	}
+	fill(x, s, keys, kv.HBM)
+	x.Apply(s, []index.Change{{Key: keys[0]}})
+	x.End(x.Begin(s, keys, 10))
+	if promisedRun() != 0 {
+		t.Error("a ticket whose promise was confirmed still has a share in it")
+	}
+	x.End(young)
+	if st := x.Stats(); st.Promises != 0 || st.Tickets != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
 func fill(x *index.Index, s index.Slot, keys []kv.Key, tier kv.Tier) {
 	changes := make([]index.Change, len(keys))
 	for i, k := range keys {

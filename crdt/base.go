@@ -1,0 +1,271 @@
+package crdt
+
+import (
+	"encoding/binary"
+
+	"github.com/rhizome-router/rhizome/index"
+	"github.com/rhizome-router/rhizome/kv"
+	"github.com/zeebo/xxh3"
+)
+
+// base is the state that a log of batches leads to: for each (group, engine
+// hash) that the engine holds, its key and its number of copies per tier.
+//
+// Entries lie in pages without pointers and are found by hash and by key
+// through two tables of entry numbers (table.go). The one by key is what lets
+// presence be said of keys: several engine hashes may come to one key, namely
+// where an engine tells apart what our keys don't (a salt it doesn't report,
+// say), and the key is present as long as one of them is.
+//
+// A batch is atomic: an entry whose last copy goes stays known until the batch
+// ends, so that Remove and Also make a move.
+type base struct {
+	counted bool
+	max     int // entries
+	pages   [][]entry
+	unused  uint32 // entries behind all ever used begin here
+	free    uint32 // first of the entries given back, + 1
+	blocks  int
+	refused uint64
+	held    [kv.NumTiers]int // by tier: entries of group 0
+	digest  uint64
+	byHash  table
+	byKey   table
+	orphans map[uint32]orphan
+	waiting map[node]uint32 // the first of the orphans that wait for a node
+	emptied []uint32        // entries that lost their last copy in this batch
+}
+
+// node names an entry as engines do.
+type node struct {
+	group uint16
+	hash  kv.EngineHash
+}
+
+// entry is one block. Without a key (unkeyed), val is its content and its
+// orphan record says what it waits for; with one (keyed), val is the key; of
+// an entry given back (vacant), the next such.
+type entry struct {
+	hash   kv.EngineHash
+	val    uint64
+	copies [kv.NumTiers]uint8
+	state  entryState
+	group  uint16
+}
+
+type entryState uint8
+
+const (
+	vacant entryState = iota
+	keyed
+	unkeyed
+)
+
+const (
+	pageBits   = 8
+	entryBytes = 24
+)
+
+func (b *base) at(i uint32) *entry { return &b.pages[i>>pageBits][i&(1<<pageBits-1)] }
+
+func (e *entry) empty() bool { return e.copies == [kv.NumTiers]uint8{} }
+
+func (b *base) apply(ops []kv.Op, emit func(index.Change)) {
+	for i := range ops {
+		op := &ops[i]
+		if op.Kind == kv.Clear {
+			b.clear(op.Tiers, emit)
+			continue
+		}
+		if op.Tier >= kv.NumTiers {
+			continue
+		}
+		switch op.Kind {
+		case kv.Insert:
+			b.insert(op, emit)
+		case kv.Also:
+			for _, h := range op.Hashes {
+				b.also(op.Group, h, op.Tier, emit)
+			}
+		case kv.Remove:
+			for _, h := range op.Hashes {
+				if i, ok := b.find(op.Group, h); ok {
+					b.less(i, op.Tier, emit)
+				}
+			}
+		}
+	}
+	b.purge()
+}
+
+func (b *base) insert(op *kv.Op, emit func(index.Change)) {
+	parent, hasParent, key, known := op.Parent, op.HasParent, op.Root, true
+	if hasParent {
+		key, known = b.keyOf(op.Group, parent)
+	}
+	for _, blk := range op.Blocks {
+		if hasParent && blk.Hash == parent {
+			b.refused++
+			continue
+		}
+		if known {
+			key = kv.Next(key, blk.Content)
+		}
+		i, held := b.find(op.Group, blk.Hash)
+		if !held {
+			var ok bool
+			if i, ok = b.create(op.Group, blk.Hash); !ok {
+				b.refused++
+				return
+			}
+			if !known {
+				b.orphan(i, uint64(blk.Content), orphan{parent: node{op.Group, parent}})
+			}
+		}
+		if e := b.at(i); e.state == keyed {
+			key, known = kv.Key(e.val), true // once given, a key stays
+		} else if known {
+			b.adopt(i, key, emit)
+		}
+		b.more(i, op.Tier, emit)
+		parent, hasParent = blk.Hash, true
+	}
+}
+
+// also says that a block that group 0 knows is on a tier, too, or in another
+// group's window.
+func (b *base) also(group uint16, h kv.EngineHash, t kv.Tier, emit func(index.Change)) {
+	main, held := b.find(0, h)
+	if !held {
+		return
+	}
+	i := main
+	if group != 0 {
+		if i, held = b.find(group, h); !held {
+			var ok bool
+			if i, ok = b.create(group, h); !ok {
+				b.refused++
+				return
+			}
+			if b.at(main).state == unkeyed {
+				b.orphan(i, 0, orphan{parent: node{0, h}, same: true})
+			}
+		}
+		if m := b.at(main); m.state == keyed && b.at(i).state != keyed {
+			b.adopt(i, kv.Key(m.val), emit)
+		}
+	}
+	b.more(i, t, emit)
+}
+
+func (b *base) clear(tiers kv.TierMask, emit func(index.Change)) {
+	for i := range b.unused {
+		if b.at(i).state == vacant {
+			continue
+		}
+		for t := range kv.Tier(kv.NumTiers) {
+			if tiers.Has(t) {
+				b.set(i, t, 0, emit)
+			}
+		}
+	}
+}
+
+func (b *base) more(i uint32, t kv.Tier, emit func(index.Change)) {
+	n := uint8(1)
+	if c := b.at(i).copies[t]; b.counted {
+		n = max(c, c+1) // stays at 255
+	}
+	b.set(i, t, n, emit)
+}
+
+func (b *base) less(i uint32, t kv.Tier, emit func(index.Change)) {
+	n := b.at(i).copies[t]
+	if n == 0 {
+		return
+	}
+	if n--; !b.counted {
+		n = 0
+	}
+	b.set(i, t, n, emit)
+}
+
+// set changes a number of copies and everything that follows from it.
+func (b *base) set(i uint32, t kv.Tier, n uint8, emit func(index.Change)) {
+	e := b.at(i)
+	was := e.copies[t]
+	if was == n {
+		return
+	}
+	b.digest -= b.sum(i)
+	e.copies[t] = n
+	b.digest += b.sum(i)
+	if (was == 0) == (n == 0) {
+		return
+	}
+	if e.group == 0 {
+		if n > 0 {
+			b.held[t]++
+		} else {
+			b.held[t]--
+		}
+	}
+	if e.state == keyed && !b.elsewhere(i, t) {
+		emit(index.Change{Key: kv.Key(e.val), Group: e.group, Tier: t, Present: n > 0})
+	}
+	if e.empty() {
+		b.emptied = append(b.emptied, i)
+	}
+}
+
+// elsewhere reports whether another entry with the key of entry i is on t.
+func (b *base) elsewhere(i uint32, t kv.Tier) bool {
+	e := b.at(i)
+	h := place(e.val, e.group)
+	for p := b.byKey.home(h); b.byKey.cells[p] != 0; p = b.byKey.next(p) {
+		if j, maybe := b.byKey.get(p, h); maybe && j != i {
+			if o := b.at(j); o.val == e.val && o.group == e.group && o.copies[t] > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// sum is an entry's share in the digest: the XXH3-64 of its engine hash, key
+// (or content), parent's hash, group, state and copies. An entry without
+// copies has none, for it is about to go.
+func (b *base) sum(i uint32) uint64 {
+	e := b.at(i)
+	if e.empty() {
+		return 0
+	}
+	var buf [32]byte
+	binary.LittleEndian.PutUint64(buf[:], uint64(e.hash))
+	binary.LittleEndian.PutUint64(buf[8:], e.val)
+	binary.LittleEndian.PutUint16(buf[24:], e.group)
+	if e.state == unkeyed {
+		o := b.orphans[i]
+		binary.LittleEndian.PutUint64(buf[16:], uint64(o.parent.hash))
+		buf[26] = 1
+		if o.same {
+			buf[26] = 2
+		}
+	}
+	copy(buf[27:], e.copies[:])
+	return xxh3.Hash(buf[:])
+}
+
+func (b *base) each(emit func(index.Change)) {
+	for i := range b.unused {
+		e := b.at(i)
+		if e.state != keyed {
+			continue
+		}
+		for t, n := range e.copies {
+			if n > 0 {
+				emit(index.Change{Key: kv.Key(e.val), Group: e.group, Tier: kv.Tier(t), Present: true})
+			}
+		}
+	}
+}

@@ -111,7 +111,7 @@ func (s *Stream) Apply(seq uint64, ops []kv.Op, emit func(index.Change)) Outcome
 // Skip puts a skip in the place of the batches from … to, both included: they
 // are lost to everybody, and the log goes on after them. Those of them that
 // were applied before stay so; those that wait give way to the skip, so that
-// replicas agree.
+// replicas agree. A stream takes at most 1024 separate skips, then Overflow.
 func (s *Stream) Skip(from, to uint64, emit func(index.Change)) Outcome {
 	if to < max(from, s.next) {
 		return Duplicate

@@ -358,6 +358,7 @@ func fill(x *index.Index, s index.Slot, keys []kv.Key, tier kv.Tier) {
 // that the answers are possible ones.
 func TestConcurrentUse(t *testing.T) {
 	x := index.New(index.Config{})
+	a := index.NewApprox(index.ApproxConfig{MaxEntries: 1000})
 	keys := chain(200)
 	var writers, readers sync.WaitGroup
 	stop := make(chan struct{})
@@ -373,6 +374,8 @@ func TestConcurrentUse(t *testing.T) {
 				x.End(no)
 				x.Expire(1)
 				x.Drop(s)
+				a.Touch(s, keys, 0)
+				a.Drop(s)
 			}
 		})
 	}
@@ -392,6 +395,8 @@ func TestConcurrentUse(t *testing.T) {
 					}
 				}
 				x.Stats()
+				dst = a.Match(keys, always, dst[:0])
+				a.Stats()
 			}
 		})
 	}

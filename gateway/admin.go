@@ -1,0 +1,84 @@
+package gateway
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"net/http"
+	"net/http/pprof"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Admin returns the handler of the admin listener: /metrics, /explain/{id},
+// /workers, /healthz and /debug/pprof/. Where the config has a token, every
+// path but /healthz wants it as a bearer token.
+func (g *Gateway) Admin() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(g.deps.Gatherer, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /explain/{id}", g.explain)
+	mux.HandleFunc("GET /workers", g.workers)
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+
+	open := http.NewServeMux()
+	open.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { adminJSON(w, status{"ok"}) })
+	open.Handle("/", requireToken(g.cfg.Admin.Token, mux))
+	return open
+}
+
+// requireToken lets only requests with the bearer token through; an empty
+// token lets all through, which Validate allows on loopback only.
+func requireToken(token string, next http.Handler) http.Handler {
+	if token == "" {
+		return next
+	}
+	want := sha256.Sum256([]byte(token))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		got := sha256.Sum256([]byte(given)) // equal lengths, so that the compare takes constant time
+		if !strings.EqualFold(scheme, "bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			failure{status: http.StatusUnauthorized, kind: "authentication_error", code: "invalid_token",
+				say: "the admin API wants its bearer token"}.write(w)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// explain answers GET /explain/{id}.
+func (g *Gateway) explain(w http.ResponseWriter, r *http.Request) {
+	if g.deps.Explain != nil {
+		if e, ok := g.deps.Explain(r.PathValue("id")); ok {
+			adminJSON(w, e)
+			return
+		}
+	}
+	failure{status: http.StatusNotFound, kind: invalidRequest, code: "unknown_request_id",
+		say: "no decision is known for this request id: too long ago, made by another replica, or never made"}.write(w)
+}
+
+// workers answers GET /workers.
+func (g *Gateway) workers(w http.ResponseWriter, _ *http.Request) {
+	var list any = []struct{}{}
+	if g.deps.Workers != nil {
+		list = g.deps.Workers()
+	}
+	adminJSON(w, list)
+}
+
+func adminJSON(w http.ResponseWriter, v any) {
+	body, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		failure{status: http.StatusInternalServerError, kind: serverError, code: "internal",
+			say: "the answer can't be encoded: " + err.Error()}.write(w)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Write(append(body, '\n')) // a client that is gone needs no answer
+}

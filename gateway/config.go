@@ -1,0 +1,119 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+)
+
+// Config says how the front door behaves. A zero value means the default
+// given with each field; a negative duration switches that limit off.
+type Config struct {
+	// Listen is the data listener's address; default ":8080".
+	Listen string `yaml:"listen"`
+	// Admin is the admin listener.
+	Admin AdminConfig `yaml:"admin"`
+
+	// MaxBodyBytes bounds one request body, as received and as decoded;
+	// default 512 MiB. A larger one is answered with 413.
+	MaxBodyBytes int64 `yaml:"max_body_bytes"`
+	// BufferBudgetBytes bounds all request bodies held in memory together;
+	// default 1 GiB. Beyond it requests are answered with 503.
+	BufferBudgetBytes int64 `yaml:"buffer_budget_bytes"`
+
+	// MaxAttempts is how many distinct targets a request is tried on when
+	// workers fail before they answer; default 3, 1 means no retry.
+	MaxAttempts int `yaml:"max_attempts"`
+	// RetryShare is how many retries there may be per request on average,
+	// 0 to 1; default 0.2.
+	RetryShare float64 `yaml:"retry_share"`
+
+	// FirstByteTimeout is how long a streaming response may take to its first
+	// body byte; default 10 min. Other responses may take as long as they take.
+	FirstByteTimeout time.Duration `yaml:"first_byte_timeout"`
+	// IdleTimeout is how long a response that has begun may pause; default 2 min.
+	IdleTimeout time.Duration `yaml:"idle_timeout"`
+	// UploadTimeout is how long a client may pause while it sends a body;
+	// default 30 s.
+	UploadTimeout time.Duration `yaml:"upload_timeout"`
+	// WriteTimeout is how long a client may take to accept one piece of a
+	// response; default 2 min.
+	WriteTimeout time.Duration `yaml:"write_timeout"`
+
+	// ForwardAuthorization lets the caller's credentials (Authorization,
+	// X-Api-Key, Api-Key, Cookie) through to workers.
+	ForwardAuthorization bool `yaml:"forward_authorization"`
+	// TrustHints believes the x-agent-* headers of every caller. Without it
+	// they have no effect on routing.
+	TrustHints bool `yaml:"trust_hints"`
+	// HideDecision leaves out the x-rhizome-* response headers.
+	HideDecision bool `yaml:"hide_decision"`
+}
+
+// AdminConfig is the admin listener's part of [Config].
+type AdminConfig struct {
+	// Listen is the address; default "127.0.0.1:8081".
+	Listen string `yaml:"listen"`
+	// Token must be sent as a bearer token with every admin request but
+	// /healthz. It may be empty only when Listen is a loopback address.
+	Token string `yaml:"token"`
+}
+
+// WithDefaults returns c with every zero value replaced by its default.
+func (c Config) WithDefaults() Config {
+	setDefault(&c.Listen, ":8080")
+	setDefault(&c.Admin.Listen, "127.0.0.1:8081")
+	setDefault(&c.MaxBodyBytes, 512<<20)
+	setDefault(&c.BufferBudgetBytes, 1<<30)
+	setDefault(&c.MaxAttempts, 3)
+	setDefault(&c.RetryShare, 0.2)
+	setDefault(&c.FirstByteTimeout, 10*time.Minute)
+	setDefault(&c.IdleTimeout, 2*time.Minute)
+	setDefault(&c.UploadTimeout, 30*time.Second)
+	setDefault(&c.WriteTimeout, 2*time.Minute)
+	return c
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Validate says what in c, after WithDefaults, can't work; each problem names
+// its key.
+func (c Config) Validate() error {
+	c = c.WithDefaults()
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if c.MaxBodyBytes < 0 {
+		bad("max_body_bytes is %d: want a number of bytes above 0", c.MaxBodyBytes)
+	}
+	if c.BufferBudgetBytes < c.MaxBodyBytes {
+		bad("buffer_budget_bytes is %d: want at least max_body_bytes (%d), or the largest bodies never pass",
+			c.BufferBudgetBytes, c.MaxBodyBytes)
+	}
+	if c.MaxAttempts < 1 || c.MaxAttempts > 16 {
+		bad("max_attempts is %d: want 1 to 16", c.MaxAttempts)
+	}
+	if !(c.RetryShare >= 0 && c.RetryShare <= 1) {
+		bad("retry_share is %v: want 0 to 1", c.RetryShare)
+	}
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
+		bad("listen: %w", err)
+	}
+	host, _, err := net.SplitHostPort(c.Admin.Listen)
+	if err != nil {
+		bad("admin.listen: %w", err)
+	} else if c.Admin.Token == "" && !isLoopback(host) {
+		bad("admin.listen is %s, which others can reach: set admin.token, or listen on 127.0.0.1", c.Admin.Listen)
+	}
+	return errors.Join(errs...)
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || (ip != nil && ip.IsLoopback())
+}

@@ -1,0 +1,185 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/engine"
+	"github.com/rhizome-router/rhizome/prompt"
+	"github.com/rhizome-router/rhizome/route"
+)
+
+// Decider chooses workers; *route.Router is the one of the product. Every
+// decision it gives gets exactly one Done, whatever happens.
+type Decider interface {
+	Decide(q route.Query) (*route.Decision, error)
+	FirstByte(d *route.Decision)
+	Done(d *route.Decision, o route.Outcome)
+}
+
+// Deps is what a gateway needs from the rest of the house. Only Ready,
+// Workers and Explain may be nil.
+type Deps struct {
+	Decider Decider
+	// Models returns the union of the models that healthy workers serve.
+	Models func() []engine.Model
+	// Ready says why this replica should get no traffic yet; nil when it
+	// should. Without it a replica is ready once it knows a model.
+	Ready func() error
+	// Workers returns what the admin API shows as /workers, as a value that
+	// encodes as a JSON list.
+	Workers func() any
+	// Explain returns the account of a decision by request id.
+	Explain func(id string) (explanation any, ok bool)
+
+	Registerer prometheus.Registerer
+	Gatherer   prometheus.Gatherer
+	Log        *slog.Logger
+	Clock      clock.Clock
+	// Replica is this replica's name in the header x-rhizome-replica.
+	Replica string
+}
+
+// Gateway is the front door. It is an http.Handler for the data listener and
+// starts no goroutine of its own.
+type Gateway struct {
+	cfg      Config
+	deps     Deps
+	metrics  *metrics
+	retries  *retryBudget
+	buffered atomic.Int64 // bytes of request bodies in memory
+	draining atomic.Bool
+	buffers  sync.Pool // *[]byte of relayBufferBytes
+	// do sends a request to a worker: its Do, save in tests without sockets.
+	do func(*engine.Worker, *http.Request) (*http.Response, error)
+}
+
+// New returns a gateway for cfg, whose zero values mean defaults.
+func New(cfg Config, deps Deps) (*Gateway, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
+	cfg = cfg.WithDefaults()
+	m, err := newMetrics(deps.Registerer)
+	if err != nil {
+		return nil, err
+	}
+	return &Gateway{
+		cfg:     cfg,
+		deps:    deps,
+		metrics: m,
+		retries: newRetryBudget(cfg.RetryShare),
+		buffers: sync.Pool{New: func() any { b := make([]byte, relayBufferBytes); return &b }},
+		do:      (*engine.Worker).Do,
+	}, nil
+}
+
+// Drain makes /readyz fail, so that balancers look elsewhere before the
+// listener closes. Requests are still served.
+func (g *Gateway) Drain() { g.draining.Store(true) }
+
+// exchange is one request on its way through the house.
+type exchange struct {
+	w     http.ResponseWriter
+	r     *http.Request
+	id    string
+	path  string
+	start clock.Instant
+
+	body     []byte // as received
+	reserved int64  // bytes of memory taken from the budget
+	prompt   *prompt.Request
+	session  string
+	header   http.Header // what workers get to see
+
+	model  string // the label in metrics
+	ending string // how it ended, for metrics
+	status int    // what was answered; 0 = nothing yet
+	events bool   // the response is an event stream that can take an error event
+	tail   []byte // the last few bytes sent
+	sent   int64  // body bytes sent
+}
+
+// ServeHTTP serves one request of the data listener.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := &exchange{w: w, r: r, id: requestID(r.Header), start: g.deps.Clock.Now(), model: modelNone, ending: "ok"}
+	g.metrics.inFlight.Inc()
+	defer g.finish(x)
+	w.Header().Set(headerRequestID, x.id)
+	if err := g.serve(x); err != nil {
+		g.fail(x, err)
+	}
+}
+
+// serve answers x; an error means that it is not, or not wholly, answered.
+func (g *Gateway) serve(x *exchange) error {
+	kind, handler, err := g.route(x)
+	if err != nil {
+		return err
+	}
+	if handler != nil {
+		return handler(x)
+	}
+	defer g.release(x)
+	if err := g.admit(x, kind); err != nil {
+		return err
+	}
+	return g.dispatch(x)
+}
+
+// fail ends an exchange that went wrong. Before the head of a response is out
+// the client gets a plain error; after it, only a broken transfer tells the
+// truth, and in an event stream one error event before it.
+func (g *Gateway) fail(x *exchange, err error) {
+	f := describe(err)
+	g.deps.Log.LogAttrs(x.r.Context(), slog.LevelDebug, "request failed",
+		slog.String("id", x.id), slog.Any("error", err), slog.Int64("bytes_sent", x.sent))
+	switch {
+	case errors.Is(err, errClientGone):
+		x.ending = "client_gone"
+		panic(http.ErrAbortHandler)
+	case x.status == 0:
+		x.ending = "error"
+		x.status = f.status
+		f.write(x.w)
+	default:
+		x.ending = "broken"
+		if x.events {
+			g.write(x, errorEvent(x.tail, f))
+		}
+		flush(x.w)
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// finish accounts for an exchange at its end, also when the handler panics.
+func (g *Gateway) finish(x *exchange) {
+	g.metrics.inFlight.Dec()
+	g.metrics.requests.WithLabelValues(codeClass(x.status), x.ending, x.model).Inc()
+	if x.prompt != nil {
+		took := g.deps.Clock.Now().Sub(x.start)
+		g.metrics.requestSeconds.WithLabelValues(x.model).Observe(took.Seconds())
+		g.metrics.bytes.WithLabelValues("request").Add(float64(len(x.body)))
+		g.metrics.bytes.WithLabelValues("response").Add(float64(x.sent))
+	}
+}
+
+// stopped says why a request's context ended, if it has.
+func stopped(ctx context.Context) error {
+	switch cause := context.Cause(ctx); {
+	case cause == nil:
+		return nil
+	case errors.Is(cause, errUpstreamTimeout), errors.Is(cause, errShuttingDown):
+		return cause
+	default:
+		return errClientGone
+	}
+}

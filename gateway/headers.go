@@ -1,0 +1,103 @@
+package gateway
+
+import (
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/textproto"
+	"slices"
+	"strings"
+)
+
+// hopByHop are the headers that concern one connection only.
+var hopByHop = []string{
+	"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection",
+	"Te", "Trailer", "Transfer-Encoding", "Upgrade",
+}
+
+// credentials are where a caller's key to the router can be.
+var credentials = []string{"Authorization", "X-Api-Key", "Api-Key", "Cookie"}
+
+// internalNames are headers that steer workers or speak for the router; a
+// client can't set them.
+var internalNames = []string{"X-Data-Parallel-Rank", "X-Tenant-Id"}
+
+const internalPrefix = "X-Rhizome-"
+
+const (
+	headerRequestID = "X-Request-Id"
+	headerWorker    = "X-Rhizome-Worker"
+	headerReplica   = "X-Rhizome-Replica"
+	headerDecision  = "X-Rhizome-Decision"
+	headerRank      = "X-Data-Parallel-Rank"
+	headerWorkflow  = "X-Agent-Workflow-Id"
+)
+
+// endToEnd returns a copy of h without what concerns one connection only.
+func endToEnd(h http.Header) http.Header {
+	out := maps.Clone(h) // values are replaced, never changed in place
+	for _, line := range h["Connection"] {
+		for name := range strings.SplitSeq(line, ",") {
+			delete(out, textproto.CanonicalMIMEHeaderKey(textproto.TrimString(name)))
+		}
+	}
+	for _, name := range hopByHop {
+		delete(out, name)
+	}
+	return out
+}
+
+// workerHeader returns what a worker gets to see of a client's header.
+func workerHeader(h http.Header, id string, forwardCredentials bool) http.Header {
+	out := endToEnd(h)
+	delete(out, "Expect") // the body has been read already
+	delete(out, "Content-Length")
+	maps.DeleteFunc(out, func(name string, _ []string) bool { return isInternal(name) })
+	if !forwardCredentials {
+		for _, name := range credentials {
+			delete(out, name)
+		}
+	}
+	if _, ok := out["User-Agent"]; !ok {
+		out["User-Agent"] = []string{""} // keeps net/http from making one up
+	}
+	out[headerRequestID] = []string{id}
+	return out
+}
+
+// isInternal reports whether name is one of the router's own headers, also
+// when it is spelt with underscores, which some servers read as hyphens.
+func isInternal(name string) bool {
+	if strings.Contains(name, "_") {
+		name = textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
+	}
+	return strings.HasPrefix(name, internalPrefix) || slices.Contains(internalNames, name)
+}
+
+// maxRequestIDBytes bounds the ids that clients may choose.
+const maxRequestIDBytes = 128
+
+// requestID returns the id a client gave, if it is a short plain word, and
+// otherwise a new one.
+func requestID(h http.Header) string {
+	id := h.Get(headerRequestID)
+	if id == "" || len(id) > maxRequestIDBytes {
+		return "rz-" + strings.ToLower(rand.Text())
+	}
+	for _, c := range []byte(id) {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("-_.:", c) >= 0:
+		default:
+			return "rz-" + strings.ToLower(rand.Text())
+		}
+	}
+	return id
+}
+
+// setRank tells the worker which data-parallel rank to use.
+func setRank(h http.Header, rank int16) http.Header {
+	h = maps.Clone(h)
+	h[headerRank] = []string{fmt.Sprint(rank)}
+	return h
+}

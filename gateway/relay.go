@@ -1,0 +1,189 @@
+package gateway
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"time"
+
+	"github.com/rhizome-router/rhizome/prompt"
+	"github.com/rhizome-router/rhizome/route"
+)
+
+// relayBufferBytes is the size of the pooled buffers that responses pass
+// through.
+const relayBufferBytes = 32 << 10
+
+// relay passes a response on as it comes. An error means that the client has
+// not got all of it.
+func (a *attempt) relay(resp *http.Response) error {
+	x := a.x
+	encoded := resp.Header.Get("Content-Encoding") != ""
+	sse := isEventStream(resp.Header)
+	live := sse || x.prompt.Stream || resp.ContentLength < 0
+	// An event of our own fits in only where there is plain text of no fixed length.
+	x.events = sse && !encoded && resp.ContentLength < 0
+	t := &tap{sse: sse}
+	if encoded {
+		a.g.metrics.tapSkipped.Inc()
+	}
+	if live {
+		a.commit(resp)
+		flush(x.w)
+	}
+	err := a.copyBody(resp, live, func(p []byte) {
+		if !encoded {
+			t.Write(p)
+		}
+	})
+	t.Close()
+	a.outcome.Usage = t.usage
+	if err != nil {
+		return err
+	}
+	a.outcome.Result = result(resp.StatusCode)
+	switch {
+	case a.outcome.Result == route.Failed:
+		a.g.countFailure("status")
+	case t.failed:
+		a.outcome.Result = route.Failed
+		a.g.countFailure("error_event")
+		x.ending = "error_event"
+	case x.events && resp.StatusCode == http.StatusOK && mustEndWithDone(x.prompt) && !t.Done():
+		a.outcome.Result = route.Failed
+		a.g.countFailure("no_done")
+		return errStreamUnfinished
+	}
+	return nil
+}
+
+// copyBody relays the body, flushing every read when the response is live, and
+// lets see look at what has passed.
+func (a *attempt) copyBody(resp *http.Response, live bool, see func([]byte)) error {
+	x := a.x
+	buffer := a.g.buffers.Get().(*[]byte)
+	defer a.g.buffers.Put(buffer)
+	for first := true; ; {
+		if !first || !x.prompt.Stream {
+			a.limit(a.g.cfg.IdleTimeout) // until then the limit to the first byte holds
+		}
+		n, err := resp.Body.Read(*buffer)
+		if n > 0 {
+			a.limit(0) // a slow client is not the worker's fault
+			if first && x.prompt.Stream {
+				a.g.firstByte(a)
+			}
+			first = false
+			a.commit(resp)
+			p := (*buffer)[:n]
+			if werr := a.g.write(x, p); werr != nil {
+				a.outcome.Result = route.Cancelled
+				return errClientGone
+			}
+			if live {
+				flush(x.w)
+			}
+			see(p)
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, io.EOF):
+			a.commit(resp)
+			for name, values := range resp.Trailer {
+				x.w.Header()[http.TrailerPrefix+name] = values
+			}
+			return nil
+		default:
+			if stop := a.stopped(); stop != nil {
+				return stop
+			}
+			a.g.countFailure("broken")
+			return errBrokenStream
+		}
+	}
+}
+
+// firstByte tells that a streaming response has begun.
+func (g *Gateway) firstByte(a *attempt) {
+	g.deps.Decider.FirstByte(a.decision)
+	took := g.deps.Clock.Now().Sub(a.x.start)
+	g.metrics.ttftSeconds.WithLabelValues(a.x.model).Observe(took.Seconds())
+}
+
+// commit sends the head of the response, once.
+func (a *attempt) commit(resp *http.Response) {
+	x := a.x
+	if x.status != 0 {
+		return
+	}
+	h := x.w.Header()
+	maps.Copy(h, endToEnd(resp.Header))
+	for _, made := range []string{"Content-Type", "Date"} {
+		if _, ok := h[made]; !ok {
+			h[made] = nil // keeps net/http from making one up
+		}
+	}
+	h[headerRequestID] = []string{x.id}
+	if !a.g.cfg.HideDecision {
+		d := a.decision
+		h[headerWorker] = []string{d.Target.String()}
+		h[headerReplica] = []string{a.g.deps.Replica}
+		h[headerDecision] = []string{fmt.Sprintf("cached=%d; ttft_ms=%d; cost_us=%.0f",
+			d.PredictedCachedTokens, d.PredictedTTFT.Milliseconds(), d.CostMicros)}
+	}
+	x.status = resp.StatusCode
+	x.w.WriteHeader(x.status)
+}
+
+// write sends bytes to the client, which may take its time but not for ever.
+func (g *Gateway) write(x *exchange, p []byte) error {
+	if g.cfg.WriteTimeout > 0 {
+		// Not every ResponseWriter has deadlines; without one there is no limit.
+		_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(g.cfg.WriteTimeout))
+	}
+	n, err := x.w.Write(p)
+	x.sent += int64(n)
+	if x.events {
+		p = append(x.tail, p[max(0, len(p)-tailBytes):]...)
+		x.tail = append(x.tail[:0], p[max(0, len(p)-tailBytes):]...)
+	}
+	return err
+}
+
+// flush sends what is buffered. If that fails, so does the next write.
+func flush(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() }
+
+func isEventStream(h http.Header) bool {
+	t, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
+	return t == "text/event-stream"
+}
+
+// mustEndWithDone reports whether a request's event stream has to end with
+// [DONE]: without it a clean end of the body is still a broken answer.
+func mustEndWithDone(p *prompt.Request) bool {
+	return p.Stream && (p.Kind == prompt.Chat || p.Kind == prompt.Completion)
+}
+
+// tailBytes is how much of what was sent must be known to tell whether an
+// event is complete.
+const tailBytes = 4
+
+// errorEvent is an event that tells of a failure. It starts on a fresh line,
+// after an empty one if the stream broke off inside an event.
+func errorEvent(tail []byte, f failure) []byte {
+	var b []byte
+	complete := len(tail) == 0
+	for _, end := range []string{"\n\n", "\r\r", "\r\n\r\n"} {
+		complete = complete || bytes.HasSuffix(tail, []byte(end))
+	}
+	if !complete {
+		b = append(b, "\n\n"...)
+	}
+	b = append(b, "data: "...)
+	b = append(b, f.object()...)
+	return append(b, "\n\n"...)
+}

@@ -1,0 +1,58 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+// farewell is how long requests cut off at the end of the grace time get to
+// tell their clients.
+const farewell = 2 * time.Second
+
+// Serve serves h on ln until ctx ends. Then it accepts no more, lets running
+// requests finish for at most grace, cuts off the rest (event streams get an
+// error event first) and returns when all are gone. It closes ln. A nil error
+// means that every request could finish.
+func Serve(ctx context.Context, ln net.Listener, h http.Handler, grace time.Duration, log *slog.Logger) error {
+	requests, cut := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cut(nil)
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	server := &http.Server{
+		Handler:           h,
+		Protocols:         protocols,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       3 * time.Minute,
+		MaxHeaderBytes:    1 << 20,
+		BaseContext:       func(net.Listener) context.Context { return requests },
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(ln) }()
+	select {
+	case err := <-failed:
+		server.Close()
+		return fmt.Errorf("serve on %s: %w", ln.Addr(), err)
+	case <-ctx.Done():
+	}
+	end, cancel := context.WithTimeout(requests, grace)
+	defer cancel()
+	err := server.Shutdown(end)
+	if errors.Is(err, context.DeadlineExceeded) {
+		cut(errShuttingDown)
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+		defer cancel()
+		err = fmt.Errorf("requests on %s outlasted the grace time of %v and were cut off", ln.Addr(), grace)
+		if server.Shutdown(last) != nil {
+			server.Close()
+		}
+	}
+	<-failed
+	return err
+}

@@ -96,6 +96,10 @@ func New(cfg Config) (*Worker, error) {
 // Config returns the worker's configuration with every default filled in.
 func (w *Worker) Config() Config { return w.cfg }
 
+// MaxTokens returns how many tokens, prompt and output together, a request may
+// have at most.
+func (w *Worker) MaxTokens() int { return w.watermark*w.cfg.BlockTokens + 1 }
+
 // Submit queues a request that arrives at now; an instant before the last
 // arrival counts as that one. Work starts in the next Advance, at the first
 // iteration that forms at or after now. Errors: ErrTooLarge, ErrInvalid.
@@ -125,17 +129,18 @@ func (w *Worker) Submit(now float64, r Request) error {
 // Cancel withdraws a request. A waiting one is gone at once; an admitted one
 // leaves at the next iteration, or when its load from a lower tier is done,
 // and is then told as Cancelled (or Finished, if that comes first). It reports
-// whether the request was in the worker.
-func (w *Worker) Cancel(id uint64) bool {
+// whether the request has gone at once, so that no event will tell of it; an
+// unknown ID gives false.
+func (w *Worker) Cancel(id uint64) (gone bool) {
 	s := w.seqs[id]
 	if s == nil || s.cancelled {
-		return s != nil
+		return false
 	}
 	s.cancelled = true
 	w.stats.Cancelled++
 	if s.state != waiting {
 		w.cancels = append(w.cancels, s)
-		return true
+		return false
 	}
 	i := slices.Index(w.waiting, s)
 	w.waiting = slices.Delete(w.waiting, i, i+1)

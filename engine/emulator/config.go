@@ -1,0 +1,128 @@
+package emulator
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/engine/model"
+)
+
+// Defaults of Config.
+const (
+	DefaultModel         = "rhizome-emulated"
+	DefaultMaxModelLen   = 131072
+	DefaultMaxBodyBytes  = 64 << 20
+	DefaultMaxRequests   = 8192
+	DefaultTokenInterval = 10 * time.Millisecond
+	anyLocalPort         = "127.0.0.1:0"
+)
+
+// Config describes one emulated worker. Zero fields take the defaults.
+type Config struct {
+	Name string // told in x-emulator-worker; default: the HTTP address
+
+	// Addresses "host:port" to listen on; default 127.0.0.1 with any free port.
+	Addr       string // HTTP
+	EventsAddr string // KV events, a PUB socket
+	ReplayAddr string // their replay, a ROUTER socket
+
+	Model       string // the model it serves; default DefaultModel
+	MaxModelLen int    // tokens of prompt and answer together; default DefaultMaxModelLen or what the pool admits, if less
+
+	Preset      model.Preset // zero: model.DefaultPreset
+	Timing      model.Timing // nil: the preset's
+	Schedule    model.Schedule
+	BlockTokens int                // default 16
+	PoolTokens  int                // HBM pool; default the preset's
+	MaxSeqs     int                // default 256
+	Tiers       []model.TierConfig // nil: CPU of four times the pool; empty: none
+
+	Speedup   float64   // modelled time per wall time; default 1
+	EventForm EventForm // default FormMap
+	Topic     string    // first frame of events; default empty, as vLLM
+	Seed      uint64    // of its block hashes; workers of a fleet take different ones
+
+	MaxBodyBytes int64 // of a request; default DefaultMaxBodyBytes
+	MaxRequests  int   // in the worker at once, more get 503; default DefaultMaxRequests
+
+	// TokenInterval is the least wall time between two chunks of one stream;
+	// tokens due meanwhile share a chunk. First tokens and ends are never
+	// held back. Default DefaultTokenInterval.
+	TokenInterval time.Duration
+
+	// Clock must follow real time; its zero is that of modelled time. Default:
+	// starts now. Workers that share one agree on modelled time.
+	Clock clock.Clock
+	Log   *slog.Logger // default: none
+}
+
+func (c Config) withDefaults() Config {
+	orString(&c.Addr, anyLocalPort)
+	orString(&c.EventsAddr, anyLocalPort)
+	orString(&c.ReplayAddr, anyLocalPort)
+	orString(&c.Model, DefaultModel)
+	if c.Speedup == 0 {
+		c.Speedup = 1
+	}
+	if c.BlockTokens == 0 {
+		c.BlockTokens = model.DefaultBlockTokens
+	}
+	if c.EventForm == "" {
+		c.EventForm = FormMap
+	}
+	if c.MaxBodyBytes == 0 {
+		c.MaxBodyBytes = DefaultMaxBodyBytes
+	}
+	if c.MaxRequests == 0 {
+		c.MaxRequests = DefaultMaxRequests
+	}
+	if c.TokenInterval == 0 {
+		c.TokenInterval = DefaultTokenInterval
+	}
+	if c.Clock == nil {
+		c.Clock = clock.Real()
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func orString(p *string, def string) {
+	if *p == "" {
+		*p = def
+	}
+}
+
+func (c Config) validate() error {
+	switch {
+	case c.Speedup <= 0 || c.Speedup > 1e6:
+		return fmt.Errorf("emulated worker: speedup %v; give one in (0, 1e6]", c.Speedup)
+	case c.MaxBodyBytes < 0 || c.MaxRequests < 0 || c.TokenInterval < 0 || c.MaxModelLen < 0:
+		return errors.New("emulated worker: a limit is negative; leave it out for the default")
+	}
+	_, err := ParseEventForm(string(c.EventForm))
+	return err
+}
+
+// newModel builds the engine and settles what depends on it.
+func (c *Config) newModel() (*model.Worker, error) {
+	m, err := model.New(model.Config{
+		Preset: c.Preset, Timing: c.Timing, Schedule: c.Schedule, BlockTokens: c.BlockTokens,
+		PoolTokens: c.PoolTokens, MaxSeqs: c.MaxSeqs, Tiers: c.Tiers,
+	})
+	if err != nil {
+		return nil, err
+	}
+	admits := m.MaxTokens()
+	if c.MaxModelLen == 0 {
+		c.MaxModelLen = min(DefaultMaxModelLen, admits)
+	}
+	if c.MaxModelLen > admits {
+		return nil, fmt.Errorf("emulated worker: context of %d tokens, but the KV pool admits %d; lower MaxModelLen or give a larger pool", c.MaxModelLen, admits)
+	}
+	return m, nil
+}

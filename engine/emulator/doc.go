@@ -1,0 +1,18 @@
+// Package emulator is a stand-in worker: vLLM's HTTP API, KV events and metrics
+// over real sockets, in front of the pure engine model. It computes nothing
+// and answers with made-up text, but it waits, queues, caches, evicts, loads
+// and announces as an engine would, in real time or faster. Demos, load tests
+// and the tests of the router run against it.
+//
+// The central type is [Worker]: one engine with one owner goroutine (owner.go)
+// that alone touches its model. Start reading at worker.go; generate.go shows a
+// request's way through it. A [Group] is several workers on consecutive ports.
+//
+// Modelled time is wall time × speedup: everything a client measures on the
+// wall, /metrics included, is shorter by that factor. The response headers
+// x-emulator-clock-micros and x-emulator-busy-micros give modelled time.
+//
+// What a real engine does and this one does not: sampling parameters, stop
+// strings, LoRA adapters, logprobs and priorities are ignored, and images are
+// two tokens in the prompt each.
+package emulator

@@ -1,0 +1,189 @@
+package emulator
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/engine/model"
+	"github.com/rhizome-router/rhizome/kv"
+)
+
+// owner is the goroutine that alone touches the model. It follows modelled
+// time: whenever it wakes, late or not, it lets everything happen that was due
+// by now, at the time it was due, so lateness never adds up.
+type owner struct {
+	cfg     Config
+	model   *model.Worker
+	feed    *feed
+	metrics *metrics
+	jobs    map[uint64]*job
+	lastID  uint64
+
+	commands   chan func(*owner)
+	alarm      alarm
+	lastReport clock.Instant
+}
+
+func (o *owner) now() float64 { return modelled(o.cfg, o.cfg.Clock.Now()) }
+
+// modelled returns the modelled micros at an instant.
+func modelled(cfg Config, t clock.Instant) float64 { return t.Micros() * cfg.Speedup }
+
+// run owns the model until ctx ends.
+func (o *owner) run(ctx context.Context) {
+	defer o.alarm.close()
+	for {
+		o.catchUp()
+		o.arm()
+		select {
+		case <-ctx.Done():
+			return
+		case <-o.alarm.rings():
+		case do := <-o.commands:
+			do(o)
+			o.drain()
+		}
+	}
+}
+
+// drain runs the commands that wait already, so that a burst costs one pass.
+func (o *owner) drain() {
+	for {
+		select {
+		case do := <-o.commands:
+			do(o)
+		default:
+			return
+		}
+	}
+}
+
+// catchUp lets happen what is due.
+func (o *owner) catchUp() {
+	now := o.cfg.Clock.Now()
+	o.model.Advance(modelled(o.cfg, now), o.sink)
+	if now.Sub(o.lastReport) >= o.cfg.TokenInterval {
+		o.lastReport = now
+		o.model.ReportTokens(o.sink)
+	}
+	o.feed.flush()
+}
+
+// arm sets the alarm to the next thing that a client can see: a first token,
+// an end, or decode tokens that may be told again.
+func (o *owner) arm() {
+	next, ok := o.model.Next()
+	if !ok {
+		o.alarm.stop()
+		return
+	}
+	if iteration, ok := o.model.NextIteration(); ok {
+		next = min(next, max(iteration, modelled(o.cfg, o.lastReport.Add(o.cfg.TokenInterval))))
+	}
+	wall := time.Duration(next/o.cfg.Speedup*1e3) - time.Duration(o.cfg.Clock.Now())
+	o.alarm.set(wall + 1) // rounded up, so that it is due when it rings
+}
+
+// submit gives a call to the model.
+func (o *owner) submit(c *call) {
+	for i, j := range c.jobs {
+		o.lastID++
+		j.id = o.lastID
+		err := o.model.Submit(c.arrived, model.Request{
+			ID: j.id, PromptTokens: j.promptTokens, OutputTokens: j.answer.n, Keys: j.keys,
+		})
+		if err != nil {
+			for _, earlier := range c.jobs[:i] {
+				o.cancel(earlier)
+			}
+			c.mu.Lock()
+			c.err, c.pending = fmt.Errorf("the engine refused the request: %w", err), 0
+			c.mu.Unlock()
+			c.signal()
+			return
+		}
+		o.jobs[j.id] = j
+	}
+}
+
+// cancel withdraws a job that may have ended already.
+func (o *owner) cancel(j *job) {
+	if o.jobs[j.id] == nil {
+		return
+	}
+	o.metrics.aborted++
+	if o.model.Cancel(j.id) {
+		delete(o.jobs, j.id)
+	}
+}
+
+// clearCache empties HBM unless something runs.
+func (o *owner) clearCache() bool {
+	o.catchUp()
+	var held []kv.EngineHash
+	for h := range o.model.Cached(kv.HBM) {
+		held = append(held, h)
+	}
+	ok := o.model.ClearCache(o.sink)
+	if ok {
+		for _, h := range held {
+			o.feed.contents.remove(h)
+		}
+		o.feed.flush()
+	}
+	return ok
+}
+
+// sink receives what happens in the model.
+func (o *owner) sink(e model.Event) {
+	j := o.jobs[e.ID]
+	switch e.Kind {
+	case model.Stored, model.Removed, model.Cleared:
+		if j != nil {
+			o.feed.tell(e, j.sequence)
+		} else {
+			o.feed.tell(e, nil)
+		}
+		return
+	case model.Preempted:
+		return // the model counts it
+	case model.Admitted:
+		if j.admitted < 0 {
+			j.admitted = e.At
+			o.metrics.queued(e.At - j.call.arrived)
+		}
+		return
+	}
+	o.progress(j, e)
+}
+
+// progress notes tokens and ends of a job.
+func (o *owner) progress(j *job, e model.Event) {
+	c := j.call
+	c.mu.Lock()
+	switch e.Kind {
+	case model.FirstToken:
+		j.out = 1
+		j.hbmTokens, j.tierTokens = e.HBMTokens, e.TierTokens
+		j.firstAt, j.clock, j.busy = e.At, e.At, o.model.BusyMicros()
+		o.metrics.firstToken(j, e.At)
+	case model.Tokens:
+		j.out += e.Tokens
+		o.metrics.moreTokens(e.Tokens, e.At-j.lastAt)
+	case model.Finished, model.Cancelled:
+		j.clock, j.busy = e.At, o.model.BusyMicros()
+		c.pending--
+		delete(o.jobs, j.id)
+		if e.Kind == model.Finished {
+			o.metrics.finished(j, e.At)
+		}
+	}
+	j.lastAt = e.At
+	wake := c.stream || c.pending == 0
+	c.mu.Unlock()
+	if wake {
+		c.signal()
+	}
+}

@@ -1,0 +1,219 @@
+package emulator
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// maxSequences bounds prompts × choices of one request.
+const maxSequences = 128
+
+// apiRequest is what the emulator reads of a request body. Everything else in
+// a body is ignored.
+type apiRequest struct {
+	model        string
+	prompts      [][]uint32
+	maxTokens    int // 0: not given
+	n            int
+	stream       bool
+	includeUsage bool
+	salt         string
+	base64       bool // embeddings as base64
+	tokenStrs    bool // return_token_strs
+	tokens       []uint32
+}
+
+// route is one way to ask.
+type route uint8
+
+const (
+	routeChat route = iota
+	routeCompletion
+	routeEmbedding
+	routeTokenize
+	routeDetokenize
+)
+
+// parseRequest reads a body. It keeps no part of it. Errors are the client's.
+func parseRequest(r route, body []byte) (*apiRequest, error) {
+	req := &apiRequest{n: 1}
+	var messages, tools, prompt jsontext.Value
+	generationPrompt := true
+	completionTokens := 0
+	err := eachMember(body, func(name string, v jsontext.Value) error {
+		if v.Kind() == 'n' {
+			return nil
+		}
+		switch name {
+		case "model":
+			return readString(&req.model, name, v)
+		case "messages":
+			messages = v
+		case "tools":
+			tools = v
+		case "prompt", "input":
+			prompt = v
+		case "max_tokens":
+			return readCount(&req.maxTokens, name, v)
+		case "max_completion_tokens":
+			return readCount(&completionTokens, name, v)
+		case "n":
+			return readCount(&req.n, name, v)
+		case "stream":
+			return readBool(&req.stream, name, v)
+		case "stream_options":
+			return req.readStreamOptions(v)
+		case "cache_salt":
+			return readString(&req.salt, name, v)
+		case "add_generation_prompt":
+			return readBool(&generationPrompt, name, v)
+		case "return_token_strs":
+			return readBool(&req.tokenStrs, name, v)
+		case "encoding_format":
+			var format string
+			err := readString(&format, name, v)
+			req.base64 = format == "base64"
+			return err
+		case "tokens":
+			if r != routeDetokenize {
+				return nil
+			}
+			var err error
+			req.tokens, err = readTokenIDs(v)
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("invalid request body: %w", err)
+	}
+	if completionTokens > 0 {
+		req.maxTokens = completionTokens
+	}
+	switch {
+	case r == routeDetokenize:
+		return req, nil
+	case r == routeChat || (r == routeTokenize && len(messages) > 0):
+		if len(messages) == 0 {
+			return nil, errors.New("messages: field required")
+		}
+		var out renderer
+		if err := out.chat(messages, tools, generationPrompt); err != nil {
+			return nil, err
+		}
+		req.prompts = [][]uint32{out.tokens}
+	default:
+		if req.prompts, err = readPrompts(prompt); err != nil {
+			return nil, err
+		}
+	}
+	return req, nil
+}
+
+func (req *apiRequest) readStreamOptions(v jsontext.Value) error {
+	return eachMember(v, func(name string, v jsontext.Value) error {
+		if name == "include_usage" && v.Kind() != 'n' {
+			return readBool(&req.includeUsage, name, v)
+		}
+		return nil
+	})
+}
+
+// readPrompts reads a string, an array of strings, an array of token ids or an
+// array of such arrays.
+func readPrompts(v jsontext.Value) ([][]uint32, error) {
+	var r renderer
+	switch v.Kind() {
+	case 0:
+		return nil, errors.New("prompt: field required")
+	case '"':
+		r.string(v)
+		return [][]uint32{r.tokens}, nil
+	case '[':
+	default:
+		return nil, errors.New("prompt: must be a string or an array")
+	}
+	var ids []uint32 // of the prompt that the array itself is
+	var prompts [][]uint32
+	err := eachElement(v, func(e jsontext.Value) error {
+		if len(prompts) >= maxSequences {
+			return fmt.Errorf("prompt: more than %d prompts", maxSequences)
+		}
+		switch e.Kind() {
+		case '"':
+			r.tokens = nil
+			r.string(e)
+			prompts = append(prompts, r.tokens)
+			return nil
+		case '[':
+			tokens, err := readTokenIDs(e)
+			prompts = append(prompts, tokens)
+			return err
+		}
+		id, err := readTokenID(e)
+		ids = append(ids, id)
+		return err
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case ids != nil && prompts != nil:
+		return nil, errors.New("prompt: mixes token ids with prompts")
+	case ids != nil:
+		return [][]uint32{ids}, nil
+	case prompts == nil:
+		return nil, errors.New("prompt: must not be empty")
+	}
+	return prompts, nil
+}
+
+func readTokenIDs(v jsontext.Value) ([]uint32, error) {
+	var ids []uint32
+	err := eachElement(v, func(e jsontext.Value) error {
+		id, err := readTokenID(e)
+		ids = append(ids, id)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("token ids: %w", err)
+	}
+	return ids, nil
+}
+
+func readTokenID(v jsontext.Value) (uint32, error) {
+	id, err := strconv.ParseUint(string(v), 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("token id %.20q must be an integer in 0…4294967295", v)
+	}
+	return uint32(id), nil
+}
+
+func readString(p *string, name string, v jsontext.Value) error {
+	if v.Kind() != '"' {
+		return fmt.Errorf("%s: must be a string", name)
+	}
+	*p = string(unquote(nil, v))
+	return nil
+}
+
+func readBool(p *bool, name string, v jsontext.Value) error {
+	switch v.Kind() {
+	case 't', 'f':
+		*p = v.Kind() == 't'
+		return nil
+	}
+	return fmt.Errorf("%s: must be true or false", name)
+}
+
+// readCount reads a number of at least 1.
+func readCount(p *int, name string, v jsontext.Value) error {
+	n, err := strconv.Atoi(string(v))
+	if err != nil || n < 1 {
+		return fmt.Errorf("%s: must be an integer of at least 1, got %.20s", name, v)
+	}
+	*p = n
+	return nil
+}

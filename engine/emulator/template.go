@@ -1,0 +1,146 @@
+package emulator
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/zeebo/xxh3"
+)
+
+// The chat template, in the manner of ChatML:
+//
+//	[<|im_start|> tools⏎ JSON of the tools as sent <|im_end|>]
+//	<|im_start|> role⏎ content … <|im_end|>                    for each message
+//	<|im_start|> assistant⏎                                    generation prompt
+//
+// Every part (role, text part, tool calls) is tokenised by itself, so equal
+// leading messages give equal leading tokens whatever follows, and an answer
+// sent back as a message gives the tokens it was generated as.
+
+type renderer struct {
+	tokens []uint32
+	text   []byte // scratch
+}
+
+func (r *renderer) part(text []byte) { r.tokens = appendTokens(r.tokens, text) }
+
+// chat appends a conversation. tools may be nil.
+func (r *renderer) chat(messages, tools jsontext.Value, generationPrompt bool) error {
+	if len(tools) > 0 && !bytes.Equal(tools, []byte("[]")) {
+		r.tokens = append(r.tokens, tokenStart)
+		r.part([]byte("tools\n"))
+		r.part(tools)
+		r.tokens = append(r.tokens, tokenEnd)
+	}
+	n := 0
+	err := eachElement(messages, func(m jsontext.Value) error {
+		n++
+		return r.message(m)
+	})
+	if err != nil {
+		return fmt.Errorf("messages: %w", err)
+	}
+	if n == 0 {
+		return errors.New("messages: must not be empty")
+	}
+	if generationPrompt {
+		r.tokens = append(r.tokens, tokenStart)
+		r.part([]byte("assistant\n"))
+	}
+	return nil
+}
+
+func (r *renderer) message(raw jsontext.Value) error {
+	var role, content, calls, callID jsontext.Value
+	err := eachMember(raw, func(name string, v jsontext.Value) error {
+		switch name {
+		case "role":
+			role = v
+		case "content":
+			content = v
+		case "tool_calls":
+			calls = v
+		case "tool_call_id":
+			callID = v
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if role.Kind() != '"' {
+		return errors.New("a message needs a role")
+	}
+	r.tokens = append(r.tokens, tokenStart)
+	r.text = append(unquote(r.text[:0], role), '\n')
+	r.part(r.text)
+	if callID.Kind() == '"' {
+		r.string(callID)
+	}
+	if err := r.content(content); err != nil {
+		return err
+	}
+	if calls.Kind() == '[' {
+		r.part(calls)
+	}
+	r.tokens = append(r.tokens, tokenEnd)
+	return nil
+}
+
+func (r *renderer) content(v jsontext.Value) error {
+	switch v.Kind() {
+	case '"':
+		r.string(v)
+		return nil
+	case '[':
+		return eachElement(v, r.contentPart)
+	case 'n', 0:
+		return nil
+	}
+	return errors.New("content must be a string or an array of parts")
+}
+
+func (r *renderer) contentPart(part jsontext.Value) error {
+	if part.Kind() == '"' {
+		r.string(part)
+		return nil
+	}
+	var text, other jsontext.Value
+	err := eachMember(part, func(name string, v jsontext.Value) error {
+		switch name {
+		case "text":
+			text = v
+		case "image_url", "input_audio", "video_url", "audio_url", "image", "file":
+			other = v
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if text.Kind() == '"' {
+		r.string(text)
+	}
+	if len(other) > 0 {
+		h := xxh3.Hash(other)
+		r.tokens = append(r.tokens, tokenImage, uint32(h)&0x7F7F7F7F, uint32(h>>32)&0x7F7F7F7F)
+	}
+	return nil
+}
+
+func (r *renderer) string(v jsontext.Value) {
+	r.text = unquote(r.text[:0], v)
+	r.part(r.text)
+}
+
+// unquote appends the text of a JSON string that was parsed already. Invalid
+// UTF-8 and lone surrogates become U+FFFD.
+func unquote(dst []byte, v jsontext.Value) []byte {
+	if inner := v[1 : len(v)-1]; bytes.IndexByte(inner, '\\') < 0 && validUTF8(inner) {
+		return append(dst, inner...)
+	}
+	dst, _ = jsontext.AppendUnquote(dst, v)
+	return dst
+}

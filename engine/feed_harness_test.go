@@ -5,9 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"log/slog"
-	"net"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -253,9 +251,4 @@ func at(from ...uint64) func(uint64) bool {
 
 func between(from, to uint64) func(uint64) bool {
 	return func(seq uint64) bool { return from <= seq && seq < to }
-}
-
-func port(addr net.Addr) string {
-	s := addr.String()
-	return s[strings.LastIndexByte(s, ':')+1:]
 }

@@ -361,17 +361,44 @@ func TestFeedOverflow(t *testing.T) {
 	}
 }
 
+// Ending in the middle of a replay must not look like lost events.
+func TestFeedEndsInReplay(t *testing.T) {
+	p := startPublisher(t, "", "")
+	p.dropReply = func(round, i int) bool { return round > 0 }
+	p.dropLive = at(1)
+	cfg := p.config()
+	cfg.ReplayIdle = time.Hour
+	f := NewFeed(cfg)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	f.Run(ctx, func(e FeedEvent) {
+		switch {
+		case e.Kind == FeedConnected:
+			(&following{t: t, feed: f}).subscribed(p)
+			p.publish(3)
+		case e.Kind == FeedBatch && e.Seq == 0:
+			go func() {
+				for f.Stats().ReplayRounds < 2 && ctx.Err() == nil {
+					time.Sleep(time.Millisecond)
+				}
+				cancel()
+			}()
+		default:
+			t.Errorf("event %+v", e)
+		}
+	})
+	if s := f.Stats(); s.Gaps != 1 || s.Resets != 0 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
 func TestFeedRankPorts(t *testing.T) {
-	p := startPublisher(t, "", "-")
-	p.publish(1)
-	base := p.config()
 	n, err := rankEndpoint("tcp://127.0.0.1:5557", 3)
 	if err != nil || n != "tcp://127.0.0.1:5560" {
 		t.Errorf("rank 3 is at %s, %v", n, err)
 	}
-	base.Events = "tcp://127.0.0.1:65535"
-	base.Rank = 1
-	if err := NewFeed(base).Run(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "rank 1 would be 65536") {
+	beyond := FeedConfig{Events: "tcp://127.0.0.1:65535", Rank: 1}
+	if err := NewFeed(beyond).Run(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "rank 1 would be 65536") {
 		t.Errorf("%v", err)
 	}
 }
@@ -386,4 +413,33 @@ func TestFeedConnectsWhenEngineComes(t *testing.T) {
 	fw.subscribed(p)
 	p.publish(1)
 	fw.expectBatches(0, 1)
+}
+
+// BenchmarkFeed measures small batches from a publisher's Send to our emit,
+// both in this process.
+func BenchmarkFeed(b *testing.B) {
+	p := startPublisher(b, "", "")
+	p.ringMax = 10
+	cfg := p.config()
+	cfg.BufferMessages = 1 << 16
+	fw := follow(b, cfg)
+	fw.expect(FeedConnected)
+	fw.subscribed(p)
+	const burst = 1000
+	payload := p.payload(1)
+	b.ReportAllocs()
+	for b.Loop() {
+		p.mu.Lock()
+		for range burst {
+			p.send(payload)
+		}
+		p.mu.Unlock()
+		for range burst {
+			<-fw.events
+		}
+	}
+	b.ReportMetric(float64(b.N)*burst/b.Elapsed().Seconds(), "msg/s")
+	if s := fw.feed.Stats(); s.Gaps+s.Resets > 0 {
+		b.Errorf("stats %+v", s)
+	}
 }

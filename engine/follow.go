@@ -80,6 +80,9 @@ func (fo *follower) receive(ctx context.Context, m kvwire.Message) {
 		fo.f.gaps.Add(1)
 		fo.catchUpOrWarn(ctx, "to fill a gap")
 	}
+	if ctx.Err() != nil {
+		return // a replay cut short by our own end proves nothing lost
+	}
 	if fo.started && m.Seq < fo.next {
 		return // replayed already
 	}

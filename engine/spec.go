@@ -184,7 +184,7 @@ func canonicalURL(raw string) (string, error) {
 		return "", fmt.Errorf("URL %q: want http:// or https://", raw)
 	case u.User != nil:
 		return "", fmt.Errorf("the URL of %s must not hold a user or a password", u.Hostname())
-	case u.Hostname() == "" || strings.ContainsAny(u.Hostname(), ", \t\r\n"):
+	case u.Hostname() == "" || strings.ContainsFunc(u.Hostname(), notInHost):
 		return "", fmt.Errorf("URL %q has no usable host", raw)
 	case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.ForceQuery || strings.Contains(raw, "#"):
 		return "", fmt.Errorf("URL %q: want scheme, host and port alone, without path, query or fragment", raw)
@@ -197,6 +197,12 @@ func canonicalURL(raw string) (string, error) {
 		return "", fmt.Errorf("URL %q: port %s is out of range", raw, port)
 	}
 	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port), nil
+}
+
+// notInHost reports whether a letter can't be in a host name or address as we
+// take it; other alphabets are written in punycode.
+func notInHost(c rune) bool {
+	return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-._:", c))
 }
 
 // rankEndpoint returns the endpoint of a rank: its base's port plus the rank.

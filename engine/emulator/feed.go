@@ -81,11 +81,13 @@ func (f *feed) stored(e model.Event, s *sequence, medium string) stored {
 	if s != nil {
 		bt := c.blockTokens
 		out.tokens = s.tokens[e.First*bt : (e.First+len(e.Blocks))*bt]
-		if e.First == 0 {
-			out.salt = s.salt
-		}
 		for i, h := range e.Blocks {
-			c.add(h, out.tokens[i*bt:(i+1)*bt], out.salt)
+			salt := ""
+			if e.First+i == 0 {
+				salt = s.salt
+				out.salt = salt
+			}
+			c.add(h, out.tokens[i*bt:(i+1)*bt], salt)
 		}
 		return out
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 
@@ -14,7 +15,13 @@ import (
 	"github.com/rhizome-router/rhizome/engine/model"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(loadEnv) != "" {
+		runLoad()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // start runs a worker that is fast enough for tests: 200 times real time.
 func start(t testing.TB, change func(*Config)) *Worker {
@@ -56,16 +63,21 @@ func post(t testing.TB, url string, body any) (*http.Response, []byte) {
 		}
 		raw = string(b)
 	}
-	res, err := client(t).Post(url, "application/json", strings.NewReader(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	answer, err := io.ReadAll(res.Body)
+	res, answer, err := postWith(client(t), url, raw)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return res, answer
+}
+
+func postWith(c *http.Client, url, body string) (*http.Response, []byte, error) {
+	res, err := c.Post(url, "application/json", strings.NewReader(body))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer res.Body.Close()
+	answer, err := io.ReadAll(res.Body)
+	return res, answer, err
 }
 
 type obj = map[string]any

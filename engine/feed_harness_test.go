@@ -165,7 +165,7 @@ func (p *publisher) serve(_ []byte, frames [][]byte, reply func(...[]byte) error
 func (p *publisher) config() FeedConfig {
 	cfg := FeedConfig{
 		Events: "tcp://" + p.pub.Addr().String(), Model: "m",
-		ReplayIdle: 100 * time.Millisecond, TailCheck: time.Hour, MinBackoff: time.Millisecond, MaxBackoff: 10 * time.Millisecond,
+		ReplayIdle: 2 * time.Second, TailCheck: time.Hour, MinBackoff: time.Millisecond, MaxBackoff: 10 * time.Millisecond,
 		Log: slog.New(slog.DiscardHandler),
 	}
 	if p.router != nil {

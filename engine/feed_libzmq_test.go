@@ -72,7 +72,7 @@ func (s *script) kill() {
 func scriptConfig(s *script) FeedConfig {
 	return FeedConfig{
 		Events: "tcp://127.0.0.1:" + s.events, Replay: "tcp://127.0.0.1:" + s.rep, Model: "m",
-		ReplayIdle: time.Second, TailCheck: 20 * time.Millisecond, MinBackoff: time.Millisecond, MaxBackoff: 20 * time.Millisecond,
+		ReplayIdle: 2 * time.Second, TailCheck: 20 * time.Millisecond, MinBackoff: time.Millisecond, MaxBackoff: 20 * time.Millisecond,
 		Log: slog.New(slog.DiscardHandler),
 	}
 }

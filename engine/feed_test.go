@@ -205,7 +205,9 @@ func TestFeedLossyReplay(t *testing.T) {
 			p := startPublisher(t, "", "")
 			p.dropReply = drop
 			p.publish(50)
-			fw := follow(t, p.config())
+			cfg := p.config()
+			cfg.ReplayIdle = 200 * time.Millisecond
+			fw := follow(t, cfg)
 			fw.expectBatches(0, 50)
 			fw.expect(FeedConnected)
 			if s := fw.feed.Stats(); s.Resets != 0 || s.ReplayRounds < 2 {
@@ -220,7 +222,7 @@ func TestFeedReplayWithoutEnd(t *testing.T) {
 	p.noEnd = true
 	p.publish(50)
 	cfg := p.config()
-	cfg.ReplayIdle = 20 * time.Millisecond
+	cfg.ReplayIdle = 200 * time.Millisecond
 	fw := follow(t, cfg)
 	fw.expectBatches(0, 50)
 	fw.expect(FeedConnected)

@@ -132,13 +132,13 @@ func TestSubHearsLibzmqPub(t *testing.T) {
 }
 
 func TestSubAnswersHeartbeats(t *testing.T) {
-	pub := startScript(t, "pub.py", "0", "20")
+	pub := startScript(t, "pub.py", "0", "50")
 	c := dialTest(t, pub.line(), Options{Type: SUB})
 	if _, err := c.Recv(); err != nil {
 		t.Fatal(err)
 	}
-	// The idle time is ten times what the peer waits for a PONG.
-	pub.say("idle 600")
+	// The idle time is more than twice what the peer waits for a PONG.
+	pub.say("idle 2500")
 	pub.say("send 10 70000")
 	recvNumbered(t, c, 10, "")
 }

@@ -16,8 +16,8 @@ pub.sndhwm = 200000
 pub.linger = 5000
 if heartbeat:
     pub.setsockopt(zmq.HEARTBEAT_IVL, heartbeat)
-    pub.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * heartbeat)
-    pub.setsockopt(zmq.HEARTBEAT_TTL, 10 * heartbeat)
+    pub.setsockopt(zmq.HEARTBEAT_TIMEOUT, 20 * heartbeat)
+    pub.setsockopt(zmq.HEARTBEAT_TTL, 60 * heartbeat)
 if port.startswith("connect:"):
     pub.connect("tcp://127.0.0.1:" + port.removeprefix("connect:"))
 else:

@@ -13,7 +13,7 @@ sub = ctx.socket(zmq.SUB)
 sub.rcvhwm = 0
 if heartbeat:
     sub.setsockopt(zmq.HEARTBEAT_IVL, heartbeat)
-    sub.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * heartbeat)
+    sub.setsockopt(zmq.HEARTBEAT_TIMEOUT, 600 * heartbeat)
 sub.subscribe(topic)
 sub.connect("tcp://127.0.0.1:" + port)
 up, count, gaps, want, last = False, 0, 0, 0, b""

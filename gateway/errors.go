@@ -70,9 +70,8 @@ var failures = []failure{
 
 // describe finds the answer to err.
 func describe(err error) failure {
-	if se, ok := errors.AsType[*prompt.SyntaxError](err); ok {
-		return failure{status: 400, kind: invalidRequest, code: "invalid_json",
-			say: fmt.Sprintf("the request body is invalid at byte %d: %s", se.Offset, se.Msg)}
+	if _, ok := errors.AsType[*prompt.SyntaxError](err); ok { // its text has the offset
+		return failure{status: 400, kind: invalidRequest, code: "invalid_json", say: err.Error()}
 	}
 	for _, f := range failures {
 		if errors.Is(err, f.is) {

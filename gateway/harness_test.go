@@ -236,6 +236,9 @@ func (r *rig) send(via http.RoundTripper, url, body string, header ...string) go
 	req.Header.Set("Content-Type", "application/json")
 	for _, h := range header {
 		name, value, _ := strings.Cut(h, ": ")
+		if name == "Content-Type" {
+			req.Header.Del(name)
+		}
 		req.Header.Add(name, value)
 	}
 	resp, err := via.RoundTrip(req)

@@ -9,8 +9,8 @@ import (
 	"github.com/rhizome-router/rhizome/route"
 )
 
-// tapWindowBytes is how much of a response the tap holds at most. An object
-// that is to be found must fit into half of it.
+// tapWindowBytes is how much of a response the tap holds at most. What is to be
+// found must fit into half of it.
 const tapWindowBytes = 16 << 10
 
 // tap reads the bytes of a response as they pass and learns what the worker
@@ -28,6 +28,10 @@ type tap struct {
 	usage  route.Usage
 	failed bool // the stream holds an error event
 }
+
+// maxUsageBytes is more than any usage object takes; it bounds the work that
+// senseless ones make.
+const maxUsageBytes = 2 << 10
 
 var (
 	usageName  = []byte(`"usage"`)
@@ -80,9 +84,13 @@ func (t *tap) readUsage(after []byte) {
 		return
 	}
 	value = bytes.TrimLeft(value, " \t\r\n")
+	if t.sse { // the value may stand on a data line of its own
+		value = bytes.TrimLeft(bytes.TrimPrefix(value, []byte("data:")), " \t")
+	}
 	if len(value) == 0 || value[0] != '{' {
 		return
 	}
+	value = value[:min(len(value), maxUsageBytes)]
 	u := usageObject(value)
 	if u.PromptTokens < 0 && u.CompletionTokens < 0 && t.sse {
 		u = usageObject(unfold(value))

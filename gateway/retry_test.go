@@ -1,0 +1,213 @@
+package gateway
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/rhizome-router/rhizome/internal/testkit"
+	"github.com/rhizome-router/rhizome/kv"
+)
+
+// refusing returns a worker that nothing listens for any more.
+func refusing(t testing.TB) *testkit.Worker {
+	w := testkit.NewWorker(t)
+	w.Close()
+	return w
+}
+
+func TestRetryOnAnotherWorker(t *testing.T) {
+	ok := testkit.Send(testkit.JSON(200, `{"ok":true}`))
+	fin, rst := testkit.NewWorker(t), testkit.NewWorker(t)
+	fin.Always(testkit.FIN())
+	rst.Always(testkit.RST())
+	for name, first := range map[string]*testkit.Worker{"fin": fin, "rst": rst, "refused": refusing(t)} {
+		t.Run(name, func(t *testing.T) {
+			second, third := testkit.NewWorker(t, testkit.Script{ok}), testkit.NewWorker(t, testkit.Script{ok})
+			r := newRig(t, Config{}, first, second, third)
+			// An idempotency key must not make the transport repeat by itself.
+			a := r.post(chat, plainBody, "Idempotency-Key: k1")
+			if a.err != nil || a.status != 200 || a.body != `{"ok":true}` {
+				t.Errorf("got %+v", a)
+			}
+			if first != r.workers[0] || second.Count() != 1 || third.Count() != 0 {
+				t.Errorf("second worker asked %d times, third %d", second.Count(), third.Count())
+			}
+			if name != "refused" && first.Count() != 1 {
+				t.Errorf("first worker asked %d times", first.Count())
+			}
+			r.stop()
+			if res := r.picker.results(); res != "failed completed" {
+				t.Errorf("results %q", res)
+			}
+			q := r.picker.queries
+			if len(q) != 2 || len(q[1].Exclude) != 1 || q[1].Exclude[0] != (kv.Target{Worker: r.picker.workers[0].ID, Rank: kv.NoRank}) {
+				t.Errorf("queries %+v", q)
+			}
+			kind := map[string]string{"fin": "reset", "rst": "reset", "refused": "connect"}[name]
+			if n := testkit.Metric(t, r.metrics(), "rhizome_gateway_upstream_failures_total", fmt.Sprintf("kind=%q", kind)); n != 1 {
+				t.Errorf("%v failures of kind %s", n, kind)
+			}
+		})
+	}
+}
+
+func TestRetryHasBounds(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		workers  int
+		attempts int
+		answer   int
+	}{
+		{"no more than MaxAttempts", 5, 3, 502},
+		{"no more than there are workers", 2, 2, 502},
+		{"nobody at all", 0, 0, 503},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var workers []*testkit.Worker
+			for range c.workers {
+				workers = append(workers, refusing(t))
+			}
+			r := newRig(t, Config{}, workers...)
+			if a := r.post(chat, plainBody); a.status != c.answer {
+				t.Errorf("got %+v", a)
+			}
+			if n := len(r.picker.outcomes); n != c.attempts {
+				t.Errorf("%d attempts, want %d", n, c.attempts)
+			}
+		})
+	}
+}
+
+func TestRetryBudget(t *testing.T) {
+	b := newRetryBudget(0.2)
+	for range retryBurst {
+		if !b.take() {
+			t.Fatal("a fresh budget refuses its burst")
+		}
+	}
+	allowed := 0
+	for range 1000 {
+		b.add()
+		if b.take() {
+			allowed++
+		}
+	}
+	if allowed < 198 || allowed > 200 {
+		t.Errorf("%d retries for 1000 requests at a share of 0.2", allowed)
+	}
+
+	r := newRig(t, Config{}, refusing(t), testkit.NewWorker(t))
+	r.workers[1].Always(testkit.Send(testkit.JSON(200, "{}")))
+	served := 0
+	for range 100 {
+		if a := r.post(chat, plainBody); a.status == 200 {
+			served++
+		}
+	}
+	if served < retryBurst+18 || served > retryBurst+20 {
+		t.Errorf("%d of 100 requests were retried, want the burst of %d and a fifth of the rest", served, retryBurst)
+	}
+	if n := testkit.Metric(t, r.metrics(), "rhizome_gateway_retries_denied_total"); int(n) != 100-served {
+		t.Errorf("%v retries denied, want %d", n, 100-served)
+	}
+}
+
+// TestNoRetryOnceTheWorkerSpoke: what was begun is never begun again, and no
+// status code is retried.
+func TestNoRetryOnceTheWorkerSpoke(t *testing.T) {
+	for answer, want := range map[string]struct {
+		status  int
+		results string
+	}{
+		"SSH-2.0-OpenSSH\r\n":               {502, "failed"},
+		testkit.JSON(500, "{}"):             {500, "failed"},
+		testkit.JSON(501, "{}"):             {501, "rejected"},
+		testkit.JSON(503, "{}"):             {503, "busy"},
+		testkit.JSON(429, "{}"):             {429, "busy"},
+		testkit.JSON(400, "{}"):             {400, "rejected"},
+		testkit.JSON(422, `{"detail":"x"}`): {422, "rejected"},
+	} {
+		other := testkit.NewWorker(t)
+		r := newRig(t, Config{}, testkit.NewWorker(t, testkit.Script{testkit.Send(answer), testkit.FIN()}), other)
+		if a := r.post(chat, plainBody); a.status != want.status || other.Count() != 0 {
+			t.Errorf("%q gave %+v and %d retries", answer, a, other.Count())
+		}
+		r.stop()
+		if res := r.picker.results(); res != want.results {
+			t.Errorf("%q: results %q, want %q", answer, res, want.results)
+		}
+	}
+}
+
+// TestEveryDecisionIsDoneOnce throws random failures of workers and clients at
+// a gateway; the rig's own check then counts decisions, bytes and requests.
+func TestEveryDecisionIsDoneOnce(t *testing.T) {
+	step := rapid.SampledFrom([]testkit.Step{
+		testkit.Send(testkit.JSON(200, "{}")), testkit.Send(testkit.SSE("a", "[DONE]")), testkit.Send(testkit.SSE("a")),
+		testkit.Send(testkit.JSON(500, "{}")), testkit.Send(testkit.JSON(429, "{}")), testkit.Send("junk\r\n\r\n"),
+		testkit.Send(testkit.SSEHead()), testkit.Send(testkit.Head(200, "Content-Length: 9") + "x"),
+		testkit.FIN(), testkit.RST(),
+	})
+	rapid.Check(t, func(rt *rapid.T) {
+		scripts := rapid.SliceOfN(rapid.SliceOfN(step, 0, 3), 1, 4).Draw(rt, "scripts")
+		var plans []testkit.Script
+		for _, s := range scripts {
+			plans = append(plans, append(s, testkit.FIN()))
+		}
+		body := rapid.SampledFrom([]string{plainBody, streamBody, `{"model":"x"}`, "{", ""}).Draw(rt, "body")
+		hangUp := rapid.IntRange(0, 3).Draw(rt, "hang up after reads")
+		r := memRig(t, Config{}, plans...)
+		for range 2 {
+			resp, err := r.client.Post(r.url+chat, "application/json", strings.NewReader(body))
+			if err != nil {
+				continue
+			}
+			if hangUp > 0 {
+				io.ReadFull(resp.Body, make([]byte, hangUp))
+			} else {
+				io.Copy(io.Discard, resp.Body)
+			}
+			resp.Body.Close()
+		}
+		r.check()
+		for _, w := range r.workers {
+			w.Close()
+		}
+		if len(r.picker.outcomes)+len(r.picker.open) > 6 {
+			rt.Fatalf("%d attempts for 2 requests", len(r.picker.outcomes))
+		}
+	})
+}
+
+// TestBR09_AbortsLeaveNothingBehind cuts connections from the client's side
+// at random bytes, also inside the request.
+func TestBR09_AbortsLeaveNothingBehind(t *testing.T) {
+	r := newRig(t, Config{}, testkit.NewWorker(t))
+	r.workers[0].Always(testkit.Send(testkit.SSEHead(), testkit.Chunk("data: x\n\n")), testkit.Stall())
+	request := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: r\r\nContent-Length: %d\r\n\r\n%s", chat, len(streamBody), streamBody)
+	for i := range 40 {
+		c, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(c, request[:min(len(request), i*7)])
+		if i*7 >= len(request) {
+			io.ReadFull(c, make([]byte, 20)) // hang up inside the response
+		}
+		c.Close()
+	}
+	r.stop()
+	for _, o := range r.picker.outcomes {
+		if o.Result.String() != "cancelled" {
+			t.Errorf("a hung-up client is %s", o.Result)
+		}
+	}
+	if n := testkit.Metric(t, r.metrics(), "rhizome_gateway_upstream_failures_total"); n != 0 {
+		t.Errorf("%v failures counted against the worker", n)
+	}
+}

@@ -124,11 +124,6 @@ func BenchmarkFleet(b *testing.B) {
 	b.ReportMetric(float64(used.Microseconds())/float64(b.N), "cpu-µs/request")
 	b.ReportMetric(used.Seconds()/took.Seconds(), "cores")
 	b.ReportMetric(float64(b.N)/took.Seconds(), "requests/s")
-	var late float64
-	for _, st := range g.Stats() {
-		late += st.BusyMicros / st.ClockMicros / 12
-	}
-	b.ReportMetric(late, "engine-utilisation")
 }
 
 // BenchmarkParse reads and tokenises a body of 48 KB.

@@ -16,7 +16,7 @@ const (
 	DefaultMaxModelLen   = 131072
 	DefaultMaxBodyBytes  = 64 << 20
 	DefaultMaxRequests   = 8192
-	DefaultTokenInterval = 10 * time.Millisecond
+	DefaultTokenInterval = 20 * time.Millisecond
 	anyLocalPort         = "127.0.0.1:0"
 )
 

@@ -328,7 +328,7 @@ func TestResetPrefixCache(t *testing.T) {
 	if n := len(h.copies[kv.HBM]); n != 0 || len(w.Cached(kv.HBM)) != 0 {
 		t.Errorf("%d blocks left by the events, %d in the model", n, len(w.Cached(kv.HBM)))
 	}
-	if n, _ := ask(w, func(o *owner) int { return len(o.feed.contents.slots) }); n != 0 {
+	if n, _ := ask(w, func(o *owner) int { return o.feed.contents.len() }); n != 0 {
 		t.Errorf("contents of %d blocks left", n)
 	}
 }

@@ -21,7 +21,8 @@ type reply struct {
 	created int64
 
 	state snapshot
-	sent  []int // tokens of each job told so far
+	sent  []int  // tokens of each job told so far
+	open  []byte // what every chunk begins with
 	buf   []byte
 }
 
@@ -80,7 +81,7 @@ func (a *reply) stream() error {
 			continue
 		}
 		if from == 0 && a.route == routeChat {
-			a.chunk(i, `{"role":"assistant","content":""}`, "")
+			a.roleChunk(i)
 		}
 		a.textChunk(i, j.answer, from, to, "")
 		if to == j.answer.n {
@@ -90,7 +91,7 @@ func (a *reply) stream() error {
 	}
 	if a.state.done {
 		if a.req.includeUsage {
-			a.begin("chat.completion.chunk", "text_completion")
+			a.begin()
 			a.buf = append(a.buf, `,"choices":[],"usage":`...)
 			a.usage()
 			a.end()
@@ -109,26 +110,31 @@ func (a *reply) stream() error {
 // textChunk appends a chunk with tokens from…to−1 of an answer. Made-up text
 // needs no escaping.
 func (a *reply) textChunk(index int, ans answer, from, to int, finish string) {
+	before, after := `,"text":"`, `","logprobs":null`
 	if a.route == routeChat {
-		a.begin("chat.completion.chunk", "")
-		a.buf = fmt.Appendf(a.buf, `,"choices":[{"index":%d,"delta":{"content":"`, index)
-		a.buf = ans.appendText(a.buf, from, to)
-		a.buf = append(a.buf, `"},"logprobs":null`...)
-	} else {
-		a.begin("", "text_completion")
-		a.buf = fmt.Appendf(a.buf, `,"choices":[{"index":%d,"text":"`, index)
-		a.buf = ans.appendText(a.buf, from, to)
-		a.buf = append(a.buf, `","logprobs":null`...)
+		before, after = `,"delta":{"content":"`, `"},"logprobs":null`
 	}
-	a.finishReason(finish)
-	a.buf = append(a.buf, '}', ']')
-	a.end()
+	a.beginChoice(index)
+	a.buf = append(a.buf, before...)
+	a.buf = ans.appendText(a.buf, from, to)
+	a.buf = append(a.buf, after...)
+	a.endChoice(finish)
 }
 
-// chunk appends a chunk with a ready delta.
-func (a *reply) chunk(index int, delta, finish string) {
-	a.begin("chat.completion.chunk", "")
-	a.buf = fmt.Appendf(a.buf, `,"choices":[{"index":%d,"delta":%s,"logprobs":null`, index, delta)
+// roleChunk appends the chunk that begins a choice of a chat.
+func (a *reply) roleChunk(index int) {
+	a.beginChoice(index)
+	a.buf = append(a.buf, `,"delta":{"role":"assistant","content":""},"logprobs":null`...)
+	a.endChoice("")
+}
+
+func (a *reply) beginChoice(index int) {
+	a.begin()
+	a.buf = append(a.buf, `,"choices":[{"index":`...)
+	a.buf = strconv.AppendInt(a.buf, int64(index), 10)
+}
+
+func (a *reply) endChoice(finish string) {
 	a.finishReason(finish)
 	a.buf = append(a.buf, '}', ']')
 	a.end()
@@ -143,19 +149,22 @@ func (a *reply) finishReason(finish string) {
 }
 
 // begin opens an SSE event with the members that all chunks have.
-func (a *reply) begin(chatObject, otherObject string) {
-	a.buf = append(a.buf, "data: "...)
-	object := otherObject
-	if a.route == routeChat {
-		object = chatObject
+func (a *reply) begin() {
+	if a.open == nil {
+		object := "text_completion"
+		if a.route == routeChat {
+			object = "chat.completion.chunk"
+		}
+		a.open = a.appendHead([]byte("data: "), object)
 	}
-	a.head(object)
+	a.buf = append(a.buf, a.open...)
 }
 
 func (a *reply) end() { a.buf = append(a.buf, "}\n\n"...) }
 
-func (a *reply) head(object string) {
-	a.buf = fmt.Appendf(a.buf, `{"id":%q,"object":%q,"created":%d,"model":%s`, a.id, object, a.created, a.w.quotedModel)
+// appendHead opens an answer or chunk with the members that all have.
+func (a *reply) appendHead(dst []byte, object string) []byte {
+	return fmt.Appendf(dst, `{"id":%q,"object":%q,"created":%d,"model":%s`, a.id, object, a.created, a.w.quotedModel)
 }
 
 // usage appends the usage object. Prompts count once, however many choices.
@@ -179,9 +188,9 @@ func (a *reply) whole() {
 	a.buf = a.buf[:0]
 	switch a.route {
 	case routeChat:
-		a.head("chat.completion")
+		a.buf = a.appendHead(a.buf, "chat.completion")
 	case routeCompletion:
-		a.head("text_completion")
+		a.buf = a.appendHead(a.buf, "text_completion")
 	default:
 		a.embeddings()
 		return
@@ -213,7 +222,7 @@ const embeddingSize = 8
 
 // embeddings writes one unit vector per prompt, made up from its tokens.
 func (a *reply) embeddings() {
-	a.head("list")
+	a.buf = a.appendHead(a.buf, "list")
 	a.buf = append(a.buf, `,"data":[`...)
 	for i, j := range a.call.jobs {
 		if i > 0 {

@@ -100,7 +100,7 @@ func parseRequest(r route, body []byte) (*apiRequest, error) {
 		if len(messages) == 0 {
 			return nil, errors.New("messages: field required")
 		}
-		var out renderer
+		out := renderer{tokens: make([]uint32, 0, (len(messages)+len(tools))/pieceBytes+16)}
 		if err := out.chat(messages, tools, generationPrompt); err != nil {
 			return nil, err
 		}

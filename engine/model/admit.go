@@ -38,7 +38,7 @@ func (w *Worker) place(s *seq, now float64) bool {
 	s.ready = now
 	revived := 0
 	for _, key := range s.Keys[:usable] {
-		id := p.names.get(key)
+		id := p.names.Get(key)
 		if id < 0 {
 			break
 		}
@@ -78,14 +78,14 @@ func (w *Worker) place(s *seq, now float64) bool {
 func (w *Worker) findBelow(keys []kv.EngineHash) (*lower, int) {
 	for _, l := range w.tiers {
 		n := 0
-		for n < len(keys) && l.names.get(keys[n]) >= 0 {
+		for n < len(keys) && l.names.Get(keys[n]) >= 0 {
 			n++
 		}
 		if n == 0 {
 			continue
 		}
 		for i := n - 1; i >= 0; i-- {
-			l.touch(l.names.get(keys[i]))
+			l.touch(l.names.Get(keys[i]))
 		}
 		return l, n
 	}
@@ -125,7 +125,7 @@ func (w *Worker) share(s *seq, now float64) {
 	usable := min((s.target-1)/bs, len(s.Keys))
 	first := s.named
 	for ; s.named < usable; s.named++ {
-		id := p.names.get(s.Keys[s.named])
+		id := p.names.Get(s.Keys[s.named])
 		if id < 0 || p.blocks[id].ready > now {
 			break
 		}
@@ -168,7 +168,7 @@ func (w *Worker) take() int32 {
 	p.forget(id)
 	w.stats.Evictions++
 	w.journal.removed(kv.HBM, b.hash)
-	if p.names.get(b.hash) < 0 {
+	if p.names.Get(b.hash) < 0 {
 		w.spill(node{hash: b.hash, parent: b.parent, hasParent: b.hasParent})
 	}
 	return p.takeBlank()
@@ -178,7 +178,7 @@ func (w *Worker) take() int32 {
 // one further down.
 func (w *Worker) spill(n node) {
 	for _, l := range w.tiers {
-		if id := l.names.get(n.hash); id >= 0 {
+		if id := l.names.Get(n.hash); id >= 0 {
 			l.touch(id)
 			return
 		}

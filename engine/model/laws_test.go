@@ -308,7 +308,7 @@ func TestJumpEqualsSteps(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		tab := newTable(0)
+		tab := NewTable(0)
 		want := map[kv.EngineHash]int32{}
 		hash := rapid.Custom(func(t *rapid.T) kv.EngineHash {
 			return kv.EngineHash(rapid.Uint64Range(0, 40).Draw(t, "hash"))
@@ -316,12 +316,12 @@ func TestTable(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"set": func(t *rapid.T) {
 				h, v := hash.Draw(t, "h"), rapid.Int32Range(0, 1000).Draw(t, "v")
-				tab.set(h, v)
+				tab.Set(h, v)
 				want[h] = v
 			},
 			"remove": func(t *rapid.T) {
 				h := hash.Draw(t, "h")
-				tab.remove(h)
+				tab.Remove(h)
 				delete(want, h)
 			},
 			"": func(t *rapid.T) {
@@ -333,7 +333,7 @@ func TestTable(t *testing.T) {
 					if !ok {
 						v = -1
 					}
-					if got := tab.get(h); got != v {
+					if got := tab.Get(h); got != v {
 						t.Fatalf("get(%d) = %d, want %d", h, got, v)
 					}
 				}

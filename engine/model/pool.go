@@ -7,7 +7,7 @@ import "github.com/rhizome-router/rhizome/kv"
 // sequences computed the same prefix at once; like vLLM, the pool keeps both.
 type pool struct {
 	blocks []block // the last one is the sentinel of the LRU ring
-	names  table   // name → first block of that name
+	names  Table   // name → first block of that name
 	blank  []int32
 	used   int // blocks with ref > 0
 	cached int // blocks in the LRU ring
@@ -25,7 +25,7 @@ type block struct {
 }
 
 func newPool(blocks int) pool {
-	p := pool{blocks: make([]block, blocks+1), names: newTable(blocks), blank: make([]int32, blocks)}
+	p := pool{blocks: make([]block, blocks+1), names: NewTable(blocks), blank: make([]int32, blocks)}
 	for i := range blocks {
 		p.blank[i] = int32(blocks - 1 - i)
 	}
@@ -96,9 +96,9 @@ func (p *pool) name(id int32, hash, parent kv.EngineHash, hasParent bool, ready 
 	b := &p.blocks[id]
 	b.hash, b.parent, b.hasParent, b.named, b.ready, b.same = hash, parent, hasParent, true, ready, -1
 	p.named++
-	first := p.names.get(hash)
+	first := p.names.Get(hash)
 	if first < 0 {
-		p.names.set(hash, id)
+		p.names.Set(hash, id)
 		return
 	}
 	b.same = p.blocks[first].same
@@ -110,11 +110,11 @@ func (p *pool) forget(id int32) {
 	b := &p.blocks[id]
 	p.unlink(b)
 	p.named--
-	if first := p.names.get(b.hash); first == id {
+	if first := p.names.Get(b.hash); first == id {
 		if b.same < 0 {
-			p.names.remove(b.hash)
+			p.names.Remove(b.hash)
 		} else {
-			p.names.set(b.hash, b.same)
+			p.names.Set(b.hash, b.same)
 		}
 	} else {
 		for p.blocks[first].same != id {

@@ -6,10 +6,10 @@ import (
 	"github.com/rhizome-router/rhizome/kv"
 )
 
-// table maps block hashes to small indices: open addressing with linear
-// probing, one cache line a probe, no pointers. It is several times faster
-// than a Go map here and never iterated, so it cannot leak an order.
-type table struct {
+// Table maps block hashes to small indices: open addressing with linear
+// probing, one cache line a probe, no pointers. It is several times faster than
+// a Go map here and never iterated, so it cannot leak an order.
+type Table struct {
 	entries []entry // power of two
 	shift   uint    // 64 − log2(len(entries))
 	n       int
@@ -20,17 +20,19 @@ type entry struct {
 	ref  int32 // index + 1; 0 marks an empty entry
 }
 
-func newTable(capacity int) table {
-	size := max(16, 1<<bits.Len(uint(2*capacity-1)))
-	return table{entries: make([]entry, size), shift: uint(64 - bits.TrailingZeros(uint(size)))}
+// NewTable returns an empty table with room for capacity entries; it grows by
+// itself.
+func NewTable(capacity int) Table {
+	size := 1 << bits.Len(uint(2*max(capacity, 8)-1))
+	return Table{entries: make([]entry, size), shift: uint(64 - bits.TrailingZeros(uint(size)))}
 }
 
 // home spreads the hash by Fibonacci hashing: callers may name blocks by small
 // numbers.
-func (t *table) home(h kv.EngineHash) int { return int(uint64(h) * 0x9E3779B97F4A7C15 >> t.shift) }
+func (t *Table) home(h kv.EngineHash) int { return int(uint64(h) * 0x9E3779B97F4A7C15 >> t.shift) }
 
-// get returns the index of h, or −1.
-func (t *table) get(h kv.EngineHash) int32 {
+// Get returns the index of h, or −1.
+func (t *Table) Get(h kv.EngineHash) int32 {
 	mask := len(t.entries) - 1
 	for i := t.home(h); ; i = (i + 1) & mask {
 		e := &t.entries[i]
@@ -43,8 +45,8 @@ func (t *table) get(h kv.EngineHash) int32 {
 	}
 }
 
-// set inserts h or replaces its index.
-func (t *table) set(h kv.EngineHash, index int32) {
+// Set inserts h or replaces its index, which is in 0…2³¹−2.
+func (t *Table) Set(h kv.EngineHash, index int32) {
 	if 2*(t.n+1) > len(t.entries) {
 		t.grow()
 	}
@@ -63,8 +65,8 @@ func (t *table) set(h kv.EngineHash, index int32) {
 	}
 }
 
-// remove deletes h, closing the hole it leaves in its probe run.
-func (t *table) remove(h kv.EngineHash) {
+// Remove deletes h, closing the hole it leaves in its probe run.
+func (t *Table) Remove(h kv.EngineHash) {
 	mask := len(t.entries) - 1
 	i := t.home(h)
 	for ; t.entries[i].hash != h || t.entries[i].ref == 0; i = (i + 1) & mask {
@@ -88,12 +90,12 @@ func (t *table) remove(h kv.EngineHash) {
 	t.entries[i] = entry{}
 }
 
-func (t *table) grow() {
+func (t *Table) grow() {
 	old := t.entries
-	*t = newTable(len(old))
+	*t = NewTable(len(old))
 	for _, e := range old {
 		if e.ref != 0 {
-			t.set(e.hash, e.ref-1)
+			t.Set(e.hash, e.ref-1)
 		}
 	}
 }

@@ -8,7 +8,7 @@ type lower struct {
 	tier     kv.Tier
 	capacity int    // blocks
 	nodes    []node // nodes[0] is the sentinel of the LRU ring; grows up to capacity
-	names    table
+	names    Table
 
 	setupMicros    float64
 	bytesPerMicros float64
@@ -28,7 +28,7 @@ type node struct {
 func newLower(c TierConfig, blockTokens int) *lower {
 	return &lower{
 		tier: c.Tier, capacity: c.CapacityTokens / blockTokens,
-		nodes: make([]node, 1), names: newTable(0),
+		nodes: make([]node, 1), names: NewTable(0),
 		setupMicros: c.SetupMicros, bytesPerMicros: c.BytesPerSecond / 1e6,
 	}
 }
@@ -63,10 +63,10 @@ func (l *lower) put(n node) (out node, evicted bool) {
 		id = l.nodes[0].next
 		out, evicted = l.nodes[id], true
 		l.unlink(&l.nodes[id])
-		l.names.remove(out.hash)
+		l.names.Remove(out.hash)
 		l.nodes[id] = n
 	}
-	l.names.set(n.hash, id)
+	l.names.Set(n.hash, id)
 	l.pushYoung(id)
 	return out, evicted
 }

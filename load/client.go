@@ -69,7 +69,7 @@ func newClient(transport http.RoundTripper, clk clock.Clock, timeout time.Durati
 		transport = &http.Transport{
 			DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
 			MaxIdleConnsPerHost: 4096,
-			IdleConnTimeout:     90 * time.Second,
+			IdleConnTimeout:     5 * time.Second, // less than servers wait, lest both race
 			DisableCompression:  true,
 			WriteBufferSize:     64 << 10,
 			ReadBufferSize:      8 << 10,

@@ -27,20 +27,24 @@ func (g *Gateway) readBody(x *exchange) error {
 	if n := x.r.ContentLength; n >= 0 {
 		first = min(n+1, firstSizedBytes) // one more, to see the end without growing
 	}
-	if x.r.ContentLength > g.cfg.MaxBodyBytes {
-		return g.tooLarge(x)
-	}
 	control := http.NewResponseController(x.w)
-	// Not every ResponseWriter has deadlines; without one there is no limit.
-	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
-	body, err := g.readAll(x, x.r.Body, first, func() {
+	limit := func() {
 		if g.cfg.UploadTimeout > 0 {
+			// Not every ResponseWriter has deadlines; without one there is no limit.
 			_ = control.SetReadDeadline(time.Now().Add(g.cfg.UploadTimeout))
 		}
-	})
+	}
+	if x.r.ContentLength > g.cfg.MaxBodyBytes {
+		limit() // the server waits a while for the rest, to be polite
+		return g.tooLarge(x)
+	}
+	body, err := g.readAll(x, x.r.Body, first, limit)
 	x.body = body
 	switch {
-	case err == nil, errors.Is(err, errBufferBudget):
+	case err == nil:
+		_ = control.SetReadDeadline(time.Time{})
+		return nil
+	case errors.Is(err, errBufferBudget):
 		return err
 	case errors.Is(err, errBodyTooLarge):
 		return g.tooLarge(x)

@@ -111,13 +111,7 @@ type rig struct {
 func newRig(t testing.TB, cfg Config, workers ...*testkit.Worker) *rig {
 	r := buildRig(t, cfg, (&net.Dialer{}).DialContext, workers)
 	for i, w := range workers {
-		spec, err := engine.ParseSpec(w.URL())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r.picker.workers[i], err = engine.NewWorker("test", spec); err != nil {
-			t.Fatal(err)
-		}
+		r.aim(i, w.URL())
 	}
 	server := httptest.NewServer(r.g)
 	r.url = server.URL
@@ -130,6 +124,17 @@ func newRig(t testing.TB, cfg Config, workers ...*testkit.Worker) *rig {
 	}
 	t.Cleanup(r.check)
 	return r
+}
+
+// aim makes the i-th worker the one at url.
+func (r *rig) aim(i int, url string) {
+	spec, err := engine.ParseSpec(url)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if r.picker.workers[i], err = engine.NewWorker("test", spec); err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 // memRig builds a rig on a network in memory, for tests in virtual time, with
@@ -206,9 +211,7 @@ func (r *rig) check() {
 }
 
 func (r *rig) metrics() string {
-	w := httptest.NewRecorder()
-	r.g.Admin().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
-	return w.Body.String()
+	return ask(r.g.Admin(), "GET", "/metrics", "Authorization: Bearer "+r.g.cfg.Admin.Token).Body.String()
 }
 
 // got is a response as a client saw it.

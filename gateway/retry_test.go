@@ -147,17 +147,18 @@ func TestNoRetryOnceTheWorkerSpoke(t *testing.T) {
 // TestEveryDecisionIsDoneOnce throws random failures of workers and clients at
 // a gateway; the rig's own check then counts decisions, bytes and requests.
 func TestEveryDecisionIsDoneOnce(t *testing.T) {
-	step := rapid.SampledFrom([]testkit.Step{
-		testkit.Send(testkit.JSON(200, "{}")), testkit.Send(testkit.SSE("a", "[DONE]")), testkit.Send(testkit.SSE("a")),
-		testkit.Send(testkit.JSON(500, "{}")), testkit.Send(testkit.JSON(429, "{}")), testkit.Send("junk\r\n\r\n"),
-		testkit.Send(testkit.SSEHead()), testkit.Send(testkit.Head(200, "Content-Length: 9") + "x"),
-		testkit.FIN(), testkit.RST(),
+	sends := rapid.SampledFrom([]string{
+		"", testkit.JSON(200, "{}"), testkit.SSE("a", "[DONE]"), testkit.SSE("a"), testkit.JSON(500, "{}"), testkit.JSON(429, "{}"),
+		"junk\r\n\r\n", testkit.SSEHead(), testkit.Head(200, "Content-Length: 9") + "x",
 	})
 	rapid.Check(t, func(rt *rapid.T) {
-		scripts := rapid.SliceOfN(rapid.SliceOfN(step, 0, 3), 1, 4).Draw(rt, "scripts")
 		var plans []testkit.Script
-		for _, s := range scripts {
-			plans = append(plans, append(s, testkit.FIN()))
+		for range rapid.IntRange(1, 4).Draw(rt, "workers") {
+			plan := testkit.Script{testkit.Send(sends.Draw(rt, "sends")), testkit.FIN()}
+			if rapid.Bool().Draw(rt, "keep the connection") {
+				plan = testkit.Script{testkit.Send(testkit.SSE("a", "[DONE]"))}
+			}
+			plans = append(plans, plan)
 		}
 		body := rapid.SampledFrom([]string{plainBody, streamBody, `{"model":"x"}`, "{", ""}).Draw(rt, "body")
 		hangUp := rapid.IntRange(0, 3).Draw(rt, "hang up after reads")

@@ -1,0 +1,169 @@
+package gateway
+
+import (
+	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"compress/zlib"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rhizome-router/rhizome/internal/testkit"
+)
+
+func packed(t *testing.T, coding, s string) string {
+	t.Helper()
+	var b bytes.Buffer
+	var w io.WriteCloser
+	switch coding {
+	case "gzip":
+		w = gzip.NewWriter(&b)
+	case "zlib":
+		w = zlib.NewWriter(&b)
+	case "flate":
+		w, _ = flate.NewWriter(&b, 9)
+	}
+	io.WriteString(w, s)
+	w.Close()
+	return b.String()
+}
+
+// TestBR08_CompressedRequestBodies: read through the coding, forwarded as sent.
+func TestBR08_CompressedRequestBodies(t *testing.T) {
+	w := testkit.NewWorker(t)
+	w.Always(testkit.Send(testkit.JSON(200, "{}")))
+	r := newRig(t, Config{MaxBodyBytes: 1 << 20}, w)
+	for _, c := range []struct {
+		header, body string
+		status       int
+	}{
+		{"gzip", packed(t, "gzip", plainBody), 200},
+		{"GZIP, identity", packed(t, "gzip", plainBody), 200},
+		{"deflate", packed(t, "zlib", plainBody), 200},
+		{"deflate", packed(t, "flate", plainBody), 200},
+		{"deflate, gzip", packed(t, "gzip", packed(t, "zlib", plainBody)), 200},
+		{"gzip, zstd", "x", 415},
+		{"gzip", plainBody, 400},
+		{"gzip", packed(t, "gzip", plainBody)[:30], 400},
+		{"gzip", packed(t, "gzip", strings.Repeat(" ", 5<<20)), 413},
+	} {
+		a := r.post(chat, c.body, "Content-Encoding: "+c.header)
+		if a.status != c.status {
+			t.Errorf("%s: got %+v, want %d", c.header, a, c.status)
+		}
+		if c.status == 200 {
+			if got := w.Next(t); got.Body != c.body || got.Header.Get("Content-Encoding") != c.header {
+				t.Errorf("%s: the worker got %q", c.header, got.Raw)
+			}
+		}
+	}
+}
+
+// TestBR23_BodyLimits: exactly at the limit passes, one more doesn't, with and
+// without an announced length.
+func TestBR23_BodyLimits(t *testing.T) {
+	const limit = 300_000
+	w := testkit.NewWorker(t)
+	w.Always(testkit.Send(testkit.JSON(200, "{}")))
+	r := newRig(t, Config{MaxBodyBytes: limit}, w)
+	for _, size := range []int{1000, 16 << 10, 256<<10 - 1, 256 << 10, limit - 1, limit, limit + 1, 2 * limit} {
+		body := plainBody + strings.Repeat(" ", size-len(plainBody))
+		want := 200
+		if size > limit {
+			want = 413
+		}
+		for _, chunked := range []bool{false, true} {
+			req, _ := http.NewRequest("POST", r.url+chat, strings.NewReader(body))
+			if chunked {
+				req.ContentLength = -1
+			}
+			resp, err := r.client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != want {
+				t.Errorf("%d bytes, chunked %v: status %d, want %d", size, chunked, resp.StatusCode, want)
+			}
+			if want == 200 {
+				if got := w.Next(t); got.Body != body || got.Length != int64(size) {
+					t.Errorf("%d bytes, chunked %v: the worker got %d", size, chunked, len(got.Body))
+				}
+			}
+		}
+	}
+}
+
+// TestTooLargeIsSaidBeforeTheBodyIsSent: a client that waits for 100 Continue
+// gets the refusal instead.
+func TestTooLargeIsSaidBeforeTheBodyIsSent(t *testing.T) {
+	r := newRig(t, Config{MaxBodyBytes: 1000})
+	c, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: r\r\nExpect: 100-continue\r\nContent-Length: 1001\r\n\r\n", chat)
+	b := make([]byte, len("HTTP/1.1 413 "))
+	if io.ReadFull(c, b); string(b) != "HTTP/1.1 413 " {
+		t.Errorf("got %q", b)
+	}
+}
+
+func TestBufferBudgetIsShared(t *testing.T) {
+	hold := make(chan struct{})
+	w := testkit.NewWorker(t, testkit.Script{testkit.Wait(hold), testkit.Send(testkit.JSON(200, "{}"))})
+	r := newRig(t, Config{MaxBodyBytes: 100_000, BufferBudgetBytes: 120_000}, w)
+	big := plainBody + strings.Repeat(" ", 90_000)
+	first := make(chan got)
+	go func() { first <- r.post(chat, big) }()
+	w.Next(t)
+	if a := r.post(chat, big); a.status != 503 || a.header.Get("Retry-After") == "" {
+		t.Errorf("beyond the budget: %+v", a)
+	}
+	close(hold)
+	if a := <-first; a.status != 200 {
+		t.Errorf("within the budget: %+v", a)
+	}
+	w.Always(testkit.Send(testkit.JSON(200, "{}")))
+	if a := r.post(chat, big); a.status != 200 {
+		t.Errorf("after the first is gone: %+v", a)
+	}
+}
+
+// TestStalledUploadEnds: a client that stops in the middle of its body is told
+// so in the end; one that is merely slow is not.
+func TestStalledUploadEnds(t *testing.T) {
+	for _, stall := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			r := memRig(t, Config{UploadTimeout: 10 * time.Second}, testkit.Script{testkit.Send(testkit.JSON(200, "{}"))})
+			read, write := io.Pipe()
+			go func() {
+				for _, c := range []byte(plainBody) {
+					time.Sleep(9 * time.Second)
+					if _, err := write.Write([]byte{c}); err != nil {
+						return
+					}
+				}
+				if !stall {
+					write.Close()
+				}
+			}()
+			resp, err := r.client.Post(r.url+chat, "application/json", read)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			read.Close()
+			if want := map[bool]int{true: 408, false: 200}[stall]; resp.StatusCode != want {
+				t.Errorf("stall %v: status %d, want %d", stall, resp.StatusCode, want)
+			}
+		})
+	}
+}

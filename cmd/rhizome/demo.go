@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/rhizome-router/rhizome/gateway"
+	"github.com/rhizome-router/rhizome/load"
+	"github.com/rhizome-router/rhizome/route"
+)
+
+type demoCommand struct {
+	emulatedFleet
+	Policy   string        `help:"How workers are chosen: ${enum}." enum:"${policies}" default:"rhizome"`
+	Once     bool          `help:"End by itself, with a summary."`
+	Duration time.Duration `help:"How long to send new turns; default: until Ctrl-C, or 20s with --once."`
+	JSON     bool          `help:"Print the summary as JSON and nothing else."`
+	Listen   string        `help:"The router's data address; port 0 takes a free one." default:"127.0.0.1:0"`
+	Admin    string        `help:"The router's admin address." default:"127.0.0.1:0"`
+}
+
+func (c *demoCommand) Run(sh *shell) error {
+	fleet, err := c.config(sh)
+	if err != nil {
+		return err
+	}
+	fleet.AnyPorts = true
+	summary, err := load.Demo(sh.ctx, load.DemoConfig{
+		Workers: c.Workers, Duration: c.Duration, Once: c.Once, Speedup: c.Speedup,
+		StartWorkers: load.EmulatedWorkers(fleet), StartRouter: c.startRouter(sh),
+		Out: sh.stdout, TTY: load.IsTerminal(sh.stdout), JSON: c.JSON,
+	})
+	if err == nil && summary.Failed > 0 {
+		err = fmt.Errorf("%d of %d requests failed", summary.Failed, summary.Requests)
+	}
+	return err
+}
+
+// startRouter returns what the demo calls to get its router: the product's
+// own, wired as serve wires it.
+func (c *demoCommand) startRouter(sh *shell) func(context.Context, []string) (*load.Router, error) {
+	// The table has the terminal: of the log only what went wrong is shown.
+	log := slog.New(slog.NewTextHandler(sh.stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	return func(ctx context.Context, lines []string) (*load.Router, error) {
+		specs, err := parseWorkers(lines)
+		if err != nil {
+			return nil, err
+		}
+		r, err := newReplica(replicaConfig{
+			Workers: specs, Policy: route.Policy(c.Policy), Name: "demo", Grace: 5 * time.Second, Seed: 1,
+			Gateway: gateway.Config{Listen: c.Listen, Admin: gateway.AdminConfig{Listen: c.Admin}},
+		}, log)
+		if err != nil {
+			return nil, err
+		}
+		ctx, stop := context.WithCancel(ctx)
+		ended := make(chan error, 1)
+		go func() { ended <- r.run(ctx) }()
+		closeRouter := func() error { stop(); return <-ended }
+		if err := r.awaitReady(ctx); err != nil {
+			closeRouter()
+			return nil, err
+		}
+		return &load.Router{
+			URL: "http://" + r.data.Addr().String(), Admin: "http://" + r.admin.Addr().String(), Close: closeRouter,
+			Stats: func() load.RouterStats {
+				s := r.router.Stats()
+				return load.RouterStats{Requests: int64(s.Requests), Failed: int64(s.Ended[route.Failed]),
+					CachedPredicted: int64(s.CachedPredicted), CachedActual: int64(s.CachedActual)}
+			},
+		}, nil
+	}
+}
+
+// awaitReady waits until the replica would take traffic.
+func (r *replica) awaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := r.fleet.Ready()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return err
+		}
+	}
+}

@@ -88,6 +88,9 @@ func TestReplayAgainstEmulatedWorker(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := report.Ours
+		if len(report.Notes) > 0 {
+			t.Errorf("tokens %v: notes %q", tokens, report.Notes)
+		}
 		if m.Errors != 0 || m.Requests != len(trace) || m.OutputTokens != int64(4*len(trace)) {
 			t.Fatalf("tokens %v: %+v, notes %q", tokens, m, report.Notes)
 		}

@@ -22,6 +22,10 @@ const (
 	promptTokens = "tokens"
 )
 
+// warmMargin is how far a hit share may pass the bound, which counts in blocks of
+// 512 tokens, before it tells of a cache that was warm.
+const warmMargin = 0.03
+
 // Target is one base URL to play against, with its own fleet behind it.
 type Target struct {
 	Name string // how reports name it
@@ -144,10 +148,11 @@ func Replay(ctx context.Context, cfg ReplayConfig) (*Report, error) {
 	if cfg.Hold {
 		p.parents = workload.Parents(cfg.Trace)
 	}
+	p.bound = Figure(workload.InfiniteCacheShare(cfg.Trace).Tokens)
 	report := &Report{
 		Trace: cfg.TraceName, Model: cfg.Model, Speed: cfg.Speed, Seeds: cfg.Seeds, MaxOutput: cfg.MaxOutput, Hold: cfg.Hold,
 		Prompt:             promptText,
-		InfiniteCacheShare: Figure(workload.InfiniteCacheShare(cfg.Trace).Tokens),
+		InfiniteCacheShare: p.bound,
 	}
 	if cfg.TokenPrompts {
 		report.Prompt = promptTokens
@@ -177,7 +182,8 @@ type player struct {
 	cfg     ReplayConfig
 	client  *client
 	format  format
-	parents []int // nil without Hold
+	parents []int  // nil without Hold
+	bound   Figure // the infinite cache's share
 	done    atomic.Int64
 }
 
@@ -295,12 +301,16 @@ func (p *player) sumUp(seed uint64, lanes []*lane, lagMax time.Duration) (SeedRe
 		SendLagMaxMillis: Figure(lagMax.Seconds() * 1e3 * p.cfg.Speed)}
 	var notes []string
 	for i, l := range lanes {
-		if m := l.meter.measures(); i == 0 {
+		m := l.meter.measures()
+		if i == 0 {
 			out.Ours = m
 		} else {
 			out.Against[l.target.Name] = m
 		}
 		notes = append(notes, l.meter.notes(l.target.Name)...)
+		if m.HitShare > p.bound+warmMargin {
+			notes = append(notes, l.target.Name+": hit_share is above infinite_cache_share: the caches knew these prompts from an earlier run; restart the workers or take other seeds")
+		}
 	}
 	out.TTFTRatio = ttftRatios(out.Ours, out.Against)
 	return out, notes

@@ -12,12 +12,12 @@ import (
 
 // Defaults of Config.
 const (
-	DefaultModel         = "rhizome-emulated"
-	DefaultMaxModelLen   = 131072
-	DefaultMaxBodyBytes  = 64 << 20
-	DefaultMaxRequests   = 8192
-	DefaultTokenInterval = 20 * time.Millisecond
-	anyLocalPort         = "127.0.0.1:0"
+	DefaultModel        = "rhizome-emulated"
+	DefaultMaxModelLen  = 131072
+	DefaultMaxBodyBytes = 64 << 20
+	DefaultMaxRequests  = 8192
+	maxTokenInterval    = 20 * time.Millisecond
+	anyLocalPort        = "127.0.0.1:0"
 )
 
 // Config describes one emulated worker. Zero fields take the defaults.
@@ -50,7 +50,7 @@ type Config struct {
 
 	// TokenInterval is the least wall time between two chunks of one stream;
 	// tokens due meanwhile share a chunk. First tokens and ends are never
-	// held back. Default DefaultTokenInterval.
+	// held back. Default 1 ms for each unit of Speedup, at most 20 ms.
 	TokenInterval time.Duration
 
 	// Clock must follow real time; its zero is that of modelled time. Default:
@@ -80,7 +80,7 @@ func (c Config) withDefaults() Config {
 		c.MaxRequests = DefaultMaxRequests
 	}
 	if c.TokenInterval == 0 {
-		c.TokenInterval = DefaultTokenInterval
+		c.TokenInterval = time.Duration(min(c.Speedup*1e6, float64(maxTokenInterval)))
 	}
 	if c.Clock == nil {
 		c.Clock = clock.Real()

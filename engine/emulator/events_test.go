@@ -116,6 +116,7 @@ func subscribe(t *testing.T, w *Worker) *listener {
 		}
 	})
 	t.Cleanup(l.close)
+	subscribed(t, w)
 	return l
 }
 

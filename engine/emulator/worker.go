@@ -81,7 +81,8 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 		cfg: cfg, model: m, feed: feed, metrics: w.metrics, jobs: make(map[uint64]*job),
 		commands: make(chan func(*owner), 256), alarm: newAlarm(),
 	}
-	w.server = &http.Server{Handler: w.routes(), ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 1 << 20, ConnState: w.track}
+	w.server = &http.Server{Handler: w.routes(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 1 << 20, ConnState: w.track}
 	ownerCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	w.stopOwner = stop
 	w.owning.Go(func() {

@@ -146,7 +146,7 @@ func (s DemoSummary) lines() []string {
 		fmt.Sprintf("%d requests in %.1f s over %d workers, %d failed", s.Requests, s.WallSeconds, s.Workers, s.Failed),
 		fmt.Sprintf("TTFT mean %s, p99 %s (modelled)", millis(s.TTFTMeanMillis), millis(s.TTFTP99Millis)),
 		fmt.Sprintf("prompt tokens %s: found in HBM %s, in lower tiers %s", tokens(s.PromptTokens), tokens(s.HitHBMTokens), tokens(s.HitTierTokens)),
-		fmt.Sprintf("cached tokens: the router predicted %s, the workers served %s", tokens(s.CachedTokensPredicted), tokens(s.CachedTokensActual)),
+		fmt.Sprintf("cached tokens: the router predicted %s, the answers told it %s", tokens(s.CachedTokensPredicted), tokens(s.CachedTokensActual)),
 	}
 	for _, kind := range slices.Sorted(maps.Keys(s.ErrorKinds)) {
 		lines = append(lines, fmt.Sprintf("failed: %d × %s", s.ErrorKinds[kind], kind))

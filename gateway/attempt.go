@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -137,16 +138,17 @@ func (a *attempt) noResponse(err error) error {
 	if stop := a.stopped(); stop != nil {
 		return stop
 	}
-	if a.received.Load() {
-		a.g.countFailure("protocol")
-		return fmt.Errorf("%w: its answer is not HTTP", errUpstream)
-	}
-	kind := "reset"
-	if errors.Is(err, engine.ErrConnect) {
+	kind, failed := "reset", errRetryable
+	switch {
+	case a.received.Load():
+		kind, failed = "protocol", fmt.Errorf("%w: its answer is not HTTP", errUpstream)
+	case errors.Is(err, engine.ErrConnect):
 		kind = "connect"
 	}
 	a.g.countFailure(kind)
-	return errRetryable
+	a.g.deps.Log.LogAttrs(a.ctx, slog.LevelDebug, "worker gave no answer",
+		slog.String("id", a.x.id), slog.String("kind", kind), slog.Any("error", err))
+	return failed
 }
 
 // stopped judges an attempt whose context has ended: nil when it has not, so

@@ -152,10 +152,11 @@ func (g *Gateway) fail(x *exchange, err error) {
 		f.write(x.w)
 	default:
 		x.ending = "broken"
+		var event []byte
 		if x.events {
-			g.write(x, errorEvent(x.tail, f))
+			event = errorEvent(x.tail, f)
 		}
-		flush(x.w)
+		_ = g.send(x, event, true) // the transfer is broken either way
 		panic(http.ErrAbortHandler)
 	}
 }

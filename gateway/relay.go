@@ -33,7 +33,9 @@ func (a *attempt) relay(resp *http.Response) error {
 	}
 	if live {
 		a.commit(resp)
-		flush(x.w)
+		if a.g.send(x, nil, true) != nil {
+			return a.clientGone()
+		}
 	}
 	err := a.copyBody(resp, live, func(p []byte) {
 		if !encoded {
@@ -80,19 +82,18 @@ func (a *attempt) copyBody(resp *http.Response, live bool, see func([]byte)) err
 			first = false
 			a.commit(resp)
 			p := (*buffer)[:n]
-			if werr := a.g.write(x, p); werr != nil {
-				a.outcome.Result = route.Cancelled
-				return errClientGone
-			}
-			if live {
-				flush(x.w)
-			}
 			see(p)
+			if a.g.send(x, p, live) != nil {
+				return a.clientGone()
+			}
 		}
 		switch {
 		case err == nil:
 		case errors.Is(err, io.EOF):
 			a.commit(resp)
+			if !live && a.g.send(x, nil, true) != nil {
+				return a.clientGone()
+			}
 			for name, values := range resp.Trailer {
 				x.w.Header()[http.TrailerPrefix+name] = values
 			}
@@ -139,23 +140,40 @@ func (a *attempt) commit(resp *http.Response) {
 	x.w.WriteHeader(x.status)
 }
 
-// write sends bytes to the client, which may take its time but not for ever.
-func (g *Gateway) write(x *exchange, p []byte) error {
-	if g.cfg.WriteTimeout > 0 {
-		// Not every ResponseWriter has deadlines; without one there is no limit.
-		_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(g.cfg.WriteTimeout))
-	}
-	n, err := x.w.Write(p)
-	x.sent += int64(n)
-	if x.events {
-		p = append(x.tail, p[max(0, len(p)-tailBytes):]...)
-		x.tail = append(x.tail[:0], p[max(0, len(p)-tailBytes):]...)
-	}
-	return err
+// clientGone judges an attempt whose answer can't be delivered.
+func (a *attempt) clientGone() error {
+	a.outcome.Result = route.Cancelled
+	return errClientGone
 }
 
-// flush sends what is buffered. If that fails, so does the next write.
-func flush(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() }
+// send gives bytes to the client, which may take its time to accept them but
+// not for ever; with flush they leave at once, and all before them.
+func (g *Gateway) send(x *exchange, p []byte, flush bool) error {
+	control := http.NewResponseController(x.w)
+	if g.cfg.WriteTimeout > 0 {
+		// Not every ResponseWriter has deadlines; without one there is no
+		// limit. It must not outlast the write: HTTP/2 ends a stream on it.
+		_ = control.SetWriteDeadline(time.Now().Add(g.cfg.WriteTimeout))
+		defer func() { _ = control.SetWriteDeadline(time.Time{}) }()
+	}
+	if len(p) > 0 {
+		n, err := x.w.Write(p)
+		x.sent += int64(n)
+		if err != nil {
+			return err
+		}
+		if x.events {
+			p = append(x.tail, p[max(0, len(p)-tailBytes):]...)
+			x.tail = append(x.tail[:0], p[max(0, len(p)-tailBytes):]...)
+		}
+	}
+	if flush {
+		if err := control.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			return err
+		}
+	}
+	return nil
+}
 
 func isEventStream(h http.Header) bool {
 	t, _, _ := mime.ParseMediaType(h.Get("Content-Type"))

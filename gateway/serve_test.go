@@ -94,3 +94,37 @@ func TestServeTellsAListenerFault(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestHTTP2 streams over cleartext HTTP/2, with pauses longer than the write
+// limit, and breaks a stream without ending the connection.
+func TestHTTP2(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, url, client, stop, result := served(t, time.Minute, testkit.Script{
+			testkit.Send(testkit.SSEHead()), testkit.Wait(time.After(5 * time.Minute)),
+			testkit.Send(testkit.Chunk("data: 1\n\n")), testkit.Wait(time.After(6*time.Minute + 30*time.Second)),
+			testkit.Send(testkit.Chunk("data: [DONE]\n\n"), testkit.Chunk(""))})
+		protocols := new(http.Protocols)
+		protocols.SetUnencryptedHTTP2(true)
+		client.Transport.(*http.Transport).Protocols = protocols
+		r.workers[0].Add(testkit.Script{testkit.Send(testkit.SSEHead(), testkit.Chunk("data: 1\n\n")), testkit.FIN()})
+		for _, want := range []string{"data: 1\n\ndata: [DONE]\n\n", "data: 1\n\ndata: {\"error\""} {
+			resp, err := client.Post(url+chat, "application/json", strings.NewReader(streamBody))
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if broken := strings.Contains(want, "error"); resp.ProtoMajor != 2 || !strings.HasPrefix(string(b), want) || (err != nil) != broken {
+				t.Errorf("over %s got %q, %v", resp.Proto, b, err)
+			}
+		}
+		client.CloseIdleConnections()
+		stop()
+		if err := <-result; err != nil {
+			t.Error(err)
+		}
+		if res := r.picker.results(); res != "completed failed" {
+			t.Errorf("results %q", res)
+		}
+	})
+}

@@ -9,9 +9,13 @@ import (
 	"github.com/rhizome-router/rhizome/route"
 )
 
-// tapWindowBytes is how much of a response the tap holds at most. What is to be
-// found must fit into half of it.
-const tapWindowBytes = 16 << 10
+// tapWindowBytes is how much of a response the tap holds at most, and
+// tapOverlapBytes how much of it stays when the window moves on: what is to be
+// found must fit into that.
+const (
+	tapWindowBytes  = 16 << 10
+	tapOverlapBytes = 4 << 10
+)
 
 // tap reads the bytes of a response as they pass and learns what the worker
 // says about the request: its usage, an error told inside a stream, and
@@ -46,7 +50,7 @@ func (t *tap) Write(p []byte) {
 		p = p[n:]
 		if len(t.window) == tapWindowBytes {
 			t.look()
-			t.window = t.window[:copy(t.window, t.window[tapWindowBytes/2:])]
+			t.window = t.window[:copy(t.window, t.window[tapWindowBytes-tapOverlapBytes:])]
 		}
 	}
 }

@@ -124,6 +124,11 @@ func BenchmarkFleet(b *testing.B) {
 	b.ReportMetric(float64(used.Microseconds())/float64(b.N), "cpu-µs/request")
 	b.ReportMetric(used.Seconds()/took.Seconds(), "cores")
 	b.ReportMetric(float64(b.N)/took.Seconds(), "requests/s")
+	late := 0.0
+	for _, st := range g.Stats() {
+		late += st.MeanLateMicros / 12
+	}
+	b.ReportMetric(late, "µs-late")
 }
 
 // BenchmarkParse reads and tokenises a body of 48 KB.

@@ -24,6 +24,9 @@ type owner struct {
 	commands   chan func(*owner)
 	alarm      alarm
 	lastReport clock.Instant
+
+	firsts           int64 // first tokens
+	sumLate, maxLate float64
 }
 
 func (o *owner) now() float64 { return modelled(o.cfg, o.cfg.Clock.Now()) }
@@ -169,6 +172,10 @@ func (o *owner) progress(j *job, e model.Event) {
 		j.hbmTokens, j.tierTokens = e.HBMTokens, e.TierTokens
 		j.firstAt, j.clock, j.busy = e.At, e.At, o.model.BusyMicros()
 		o.metrics.firstToken(j, e.At)
+		late := o.cfg.Clock.Now().Micros() - e.At/o.cfg.Speedup
+		o.firsts++
+		o.sumLate += late
+		o.maxLate = max(o.maxLate, late)
 	case model.Tokens:
 		j.out += e.Tokens
 		o.metrics.moreTokens(e.Tokens, e.At-j.lastAt)

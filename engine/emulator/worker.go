@@ -147,11 +147,16 @@ func (w *Worker) Spec() string {
 	return fmt.Sprintf("%s,events=%s,replay=%s", w.URL(), w.EventsEndpoint(), w.ReplayEndpoint())
 }
 
-// Stats are a worker's gauges and totals. Times are modelled.
+// Stats are a worker's gauges and totals. Times are modelled but for the late
+// ones.
 type Stats struct {
 	Name        string
 	ClockMicros float64 // modelled time
 	model.Stats
+
+	// How much later on the wall first tokens came out than the model had
+	// them: a fleet that asks too much of its machine shows here.
+	MeanLateMicros, MaxLateMicros float64
 }
 
 // TierHitTokens returns the prompt tokens loaded from all lower tiers.
@@ -176,7 +181,11 @@ func (w *Worker) Stats() Stats {
 }
 
 func (o *owner) stats() Stats {
-	return Stats{Name: o.cfg.Name, ClockMicros: o.now(), Stats: o.model.Stats()}
+	st := Stats{Name: o.cfg.Name, ClockMicros: o.now(), Stats: o.model.Stats(), MaxLateMicros: o.maxLate}
+	if o.firsts > 0 {
+		st.MeanLateMicros = o.sumLate / float64(o.firsts)
+	}
+	return st
 }
 
 // Cached returns the name of every block that a tier holds, once per copy, in

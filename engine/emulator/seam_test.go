@@ -1,0 +1,73 @@
+package emulator
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/rhizome-router/rhizome/engine"
+	"github.com/rhizome-router/rhizome/engine/kvwire"
+	"github.com/rhizome-router/rhizome/kv"
+)
+
+// What the router uses to follow a worker understands this one: its spec, its
+// events, its metrics.
+func TestRouterFollowsTheWorker(t *testing.T) {
+	w := start(t, nil)
+	spec, err := engine.ParseSpec(w.Spec())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := complete(t, w.URL()+"/v1/completions", obj{"prompt": words(1, 1000), "max_tokens": 20})
+	feed := engine.NewFeed(engine.FeedConfig{Events: spec.Events, Replay: spec.Replay, Model: "m"})
+	events := make(chan engine.FeedEvent, 1000)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	wg.Go(func() {
+		_ = feed.Run(ctx, func(e engine.FeedEvent) { events <- e })
+	})
+	h := &held{keys: map[kv.EngineHash]kv.Key{}}
+	for i := range h.copies {
+		h.copies[i] = map[kv.EngineHash]int{}
+	}
+	follow := func(blocks int) {
+		for len(h.copies[kv.HBM]) < blocks {
+			switch e := <-events; e.Kind {
+			case engine.FeedBatch:
+				h.apply(t, kvwire.Batch{Ops: e.Ops})
+			case engine.FeedReset, engine.FeedDisconnected:
+				t.Fatalf("the feed broke: %+v", e)
+			}
+		}
+	}
+	first := (before.Usage.TotalTokens - 1) / 16
+	follow(first) // told before anybody listened: by replay
+	after := complete(t, w.URL()+"/v1/completions", obj{"prompt": words(2, 1000), "max_tokens": 20})
+	follow(first + (after.Usage.TotalTokens-1)/16)
+	want := map[kv.EngineHash]bool{}
+	for _, hash := range w.Cached(kv.HBM) {
+		want[hash] = true
+		if h.copies[kv.HBM][hash] != 1 {
+			t.Errorf("block %x is cached and was not told once", hash)
+		}
+	}
+	if len(want) != len(h.copies[kv.HBM]) {
+		t.Errorf("%d blocks cached, %d told", len(want), len(h.copies[kv.HBM]))
+	}
+
+	worker, err := engine.NewWorker("test", spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer worker.Close()
+	seen, err := worker.Scrape(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := seen.Rank(0)
+	if !seen.ProcessStartSeconds.Known || r.HBMBlocks.Value != 1024 || r.BlockTokens.Value != 16 || !r.KVUsage.Known || !r.Running.Known || r.PrefixQueriesTokens.Value != 500 {
+		t.Errorf("scraped %+v", seen)
+	}
+}

@@ -87,6 +87,10 @@ func (g *Gateway) attempt(x *exchange, d *route.Decision) error {
 		return a.noResponse(err)
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode < 200 { // a switch of protocols that nobody asked for, or nonsense
+		g.countFailure("protocol")
+		return fmt.Errorf("%w: its status is %d", errUpstream, resp.StatusCode)
+	}
 	return a.relay(resp)
 }
 

@@ -27,6 +27,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// The router of the product is the Decider this package is made for.
+var _ Decider = (*route.Router)(nil)
+
 // picker is a Decider that takes the first worker not excluded, knows the
 // model "m" only, and keeps account of what it is told.
 type picker struct {

@@ -125,6 +125,8 @@ func TestNoRetryOnceTheWorkerSpoke(t *testing.T) {
 		results string
 	}{
 		"SSH-2.0-OpenSSH\r\n":               {502, "failed"},
+		testkit.Head(101, "Upgrade: x"):     {502, "failed"},
+		"HTTP/1.1 099 Odd\r\n\r\n":          {502, "failed"},
 		testkit.JSON(500, "{}"):             {500, "failed"},
 		testkit.JSON(501, "{}"):             {501, "rejected"},
 		testkit.JSON(503, "{}"):             {503, "busy"},

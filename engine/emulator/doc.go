@@ -14,5 +14,5 @@
 //
 // What a real engine does and this one does not: sampling parameters, stop
 // strings, LoRA adapters, logprobs and priorities are ignored, and images are
-// two tokens in the prompt each.
+// three tokens in the prompt each.
 package emulator

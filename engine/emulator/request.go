@@ -37,80 +37,85 @@ const (
 	routeDetokenize
 )
 
+// members are what parseRequest needs all of a body for.
+type members struct {
+	messages, tools, prompt, tokens jsontext.Value
+	generationPrompt                bool
+	completionTokens                int
+}
+
 // parseRequest reads a body. It keeps no part of it. Errors are the client's.
 func parseRequest(r route, body []byte) (*apiRequest, error) {
 	req := &apiRequest{n: 1}
-	var messages, tools, prompt jsontext.Value
-	generationPrompt := true
-	completionTokens := 0
+	m := members{generationPrompt: true}
 	err := eachMember(body, func(name string, v jsontext.Value) error {
 		if v.Kind() == 'n' {
 			return nil
 		}
-		switch name {
-		case "model":
-			return readString(&req.model, name, v)
-		case "messages":
-			messages = v
-		case "tools":
-			tools = v
-		case "prompt", "input":
-			prompt = v
-		case "max_tokens":
-			return readCount(&req.maxTokens, name, v)
-		case "max_completion_tokens":
-			return readCount(&completionTokens, name, v)
-		case "n":
-			return readCount(&req.n, name, v)
-		case "stream":
-			return readBool(&req.stream, name, v)
-		case "stream_options":
-			return req.readStreamOptions(v)
-		case "cache_salt":
-			return readString(&req.salt, name, v)
-		case "add_generation_prompt":
-			return readBool(&generationPrompt, name, v)
-		case "return_token_strs":
-			return readBool(&req.tokenStrs, name, v)
-		case "encoding_format":
-			var format string
-			err := readString(&format, name, v)
-			req.base64 = format == "base64"
-			return err
-		case "tokens":
-			if r != routeDetokenize {
-				return nil
-			}
-			var err error
-			req.tokens, err = readTokenIDs(v)
-			return err
-		}
-		return nil
+		return req.read(&m, name, v)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("invalid request body: %w", err)
 	}
-	if completionTokens > 0 {
-		req.maxTokens = completionTokens
+	if m.completionTokens > 0 {
+		req.maxTokens = m.completionTokens
 	}
 	switch {
 	case r == routeDetokenize:
-		return req, nil
-	case r == routeChat || (r == routeTokenize && len(messages) > 0):
-		if len(messages) == 0 {
+		if m.tokens.Kind() != '[' {
+			return nil, errors.New("tokens: must be an array of token ids")
+		}
+		req.tokens, err = readTokenIDs(m.tokens)
+		return req, err
+	case r == routeChat || (r == routeTokenize && len(m.messages) > 0):
+		if len(m.messages) == 0 {
 			return nil, errors.New("messages: field required")
 		}
-		out := renderer{tokens: make([]uint32, 0, (len(messages)+len(tools))/pieceBytes+16)}
-		if err := out.chat(messages, tools, generationPrompt); err != nil {
-			return nil, err
-		}
+		out := renderer{tokens: make([]uint32, 0, (len(m.messages)+len(m.tools))/pieceBytes+16)}
+		err = out.chat(m.messages, m.tools, m.generationPrompt)
 		req.prompts = [][]uint32{out.tokens}
 	default:
-		if req.prompts, err = readPrompts(prompt); err != nil {
-			return nil, err
-		}
+		req.prompts, err = readPrompts(m.prompt)
 	}
-	return req, nil
+	return req, err
+}
+
+// read takes one member of a body.
+func (req *apiRequest) read(m *members, name string, v jsontext.Value) error {
+	switch name {
+	case "model":
+		return readString(&req.model, name, v)
+	case "messages":
+		m.messages = v
+	case "tools":
+		m.tools = v
+	case "prompt", "input":
+		m.prompt = v
+	case "tokens":
+		m.tokens = v
+	case "max_tokens":
+		return readCount(&req.maxTokens, name, v)
+	case "max_completion_tokens":
+		return readCount(&m.completionTokens, name, v)
+	case "n":
+		return readCount(&req.n, name, v)
+	case "stream":
+		return readBool(&req.stream, name, v)
+	case "stream_options":
+		return req.readStreamOptions(v)
+	case "cache_salt":
+		return readString(&req.salt, name, v)
+	case "add_generation_prompt":
+		return readBool(&m.generationPrompt, name, v)
+	case "return_token_strs":
+		return readBool(&req.tokenStrs, name, v)
+	case "encoding_format":
+		var format string
+		err := readString(&format, name, v)
+		req.base64 = format == "base64"
+		return err
+	}
+	return nil
 }
 
 func (req *apiRequest) readStreamOptions(v jsontext.Value) error {

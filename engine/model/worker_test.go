@@ -272,7 +272,7 @@ func TestMD1Queue(t *testing.T) {
 	w := newWorker(t, c)
 	service := lin.A + lin.E*512 + lin.Q*512*256
 	rnd := rand.New(rand.NewPCG(1, 2))
-	const n, rho = 400000, 0.7
+	const n, rho = 200000, 0.7
 	arrival := make([]float64, n)
 	at, wait := 0.0, 0.0
 	sink := func(e Event) {

@@ -64,15 +64,24 @@ func (t *tap) Done() bool {
 	return ok && bytes.HasSuffix(bytes.TrimRight(rest, " "), []byte("data:"))
 }
 
-// look reads all the objects of interest that the window holds.
+// maxCandidates bounds how many usage objects of one window are read, the last
+// ones: the last counts anyway, and senseless bytes must not cost time.
+const maxCandidates = 16
+
+// look reads the objects of interest that the window holds.
 func (t *tap) look() {
-	for rest := t.window; ; {
-		i := bytes.Index(rest, usageName)
+	var ends [maxCandidates]int // offsets behind the name
+	n := 0
+	for at := 0; ; n++ {
+		i := bytes.Index(t.window[at:], usageName)
 		if i < 0 {
 			break
 		}
-		rest = rest[i+len(usageName):]
-		t.readUsage(rest)
+		at += i + len(usageName)
+		ends[n%maxCandidates] = at
+	}
+	for i := max(0, n-maxCandidates); i < n; i++ {
+		t.readUsage(t.window[ends[i%maxCandidates]:])
 	}
 	if t.sse && !t.failed {
 		t.failed = hasErrorEvent(t.window)

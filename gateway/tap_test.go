@@ -101,6 +101,17 @@ func TestTapHoldsLittle(t *testing.T) {
 	}
 }
 
+// TestTapIsNotSlowedByNonsense: bytes made to be read in vain cost little.
+func TestTapIsNotSlowedByNonsense(t *testing.T) {
+	for _, piece := range []string{`"usage":{`, `"usage":{}`, `"usage":`, `{"error"`, "data: "} {
+		s := strings.Repeat(piece, 200<<10/len(piece))
+		objects := testing.AllocsPerRun(1, func() { tapped(true, s) })
+		if objects > 20_000 {
+			t.Errorf("200 KiB of %s cost %v allocations", piece, objects)
+		}
+	}
+}
+
 // TestTapIgnoresSplits: the result is the same however the bytes are cut.
 func TestTapIgnoresSplits(t *testing.T) {
 	piece := rapid.SampledFrom([]string{

@@ -152,27 +152,56 @@ func TestScaleKeepsTheOrder(t *testing.T) {
 	})
 }
 
+func TestLaterWait(t *testing.T) {
+	// A request every 2 s on a worker that is busy half the time: work of 1 s
+	// behind 1 s of queue meets 1.5 s/2 s/(1 − 0.5) later requests.
+	traffic := Traffic{ArrivalsPerMicro: 0.5e-6, Busy: 0.5, QueueMicros: 1e6}
+	if got := traffic.LaterWaitMicros(1e6); math.Abs(got-1.5e6) > 1 {
+		t.Errorf("%v µs, want 1.5 s", got)
+	}
+	traffic.Busy = 3 // overload must not turn the sign
+	if got := traffic.LaterWaitMicros(1e6); got <= 0 || math.IsInf(got, 0) {
+		t.Errorf("%v µs under overload", got)
+	}
+	if got := (Traffic{}).LaterWaitMicros(1e6); got != 0 {
+		t.Errorf("%v µs without traffic", got)
+	}
+}
+
 func TestScaleFit(t *testing.T) {
 	var f ScaleFit
-	if f.Scale() != 1 || f.Calibrated() {
+	if s, o := f.line(); s != 1 || o != 0 || f.Calibrated() {
 		t.Error("nothing learned yet")
 	}
-	for range 100 {
-		f.Observe(100_000, 5_000)
+	sizes := []float64{10_000, 40_000, 100_000, 900_000}
+	learn := func(n int, scale, overhead float64) {
+		for i := range n {
+			x := sizes[i%len(sizes)]
+			f.Observe(x, overhead+scale*x)
+		}
 	}
-	if s := f.Scale(); math.Abs(s-0.05) > 1e-9 || !f.Calibrated() {
-		t.Errorf("scale %v, want 0.05", s)
+	check := func(what string, scale, overhead, tolerance float64) {
+		t.Helper()
+		if s, o := f.line(); math.Abs(s/scale-1) > tolerance || math.Abs(o-overhead) > tolerance*overhead+1 {
+			t.Errorf("%s: scale %v, overhead %v; want %v, %v", what, s, o, scale, overhead)
+		}
 	}
-	f.Observe(1, 1e9) // one outlier
+	learn(100, 0.05, 2000)
+	check("learned", 0.05, 2000, 1e-6)
+	f.Observe(1e6, 1e9) // one outlier
 	f.Observe(0, 1)
-	if s := f.Scale(); math.Abs(s-0.05) > 0.001 {
-		t.Errorf("an outlier moved the scale to %v", s)
+	check("after an outlier", 0.05, 2000, 0.2)
+	learn(2000, 2, 500)
+	check("after a change", 2, 500, 0.05)
+}
+
+func TestScaleOfEqualSamplesHasNoOverhead(t *testing.T) {
+	var f ScaleFit
+	for range 100 {
+		f.Observe(1000, 300)
 	}
-	for range 1000 {
-		f.Observe(100_000, 200_000)
-	}
-	if s := f.Scale(); math.Abs(s-2) > 0.1 {
-		t.Errorf("scale %v after a change to 2", s)
+	if s, o := f.line(); math.Abs(s-0.3) > 1e-9 || o != 0 {
+		t.Errorf("scale %v, overhead %v", s, o)
 	}
 }
 
@@ -182,10 +211,10 @@ func TestScaleShrinksToItsClass(t *testing.T) {
 		class.Observe(100, 10)
 		slow.Observe(100, 40)
 	}
-	if s := unseen.Within(&class); math.Abs(s-0.1) > 1e-9 {
+	if s, _ := unseen.Within(&class); math.Abs(s-0.1) > 1e-9 {
 		t.Errorf("an unmeasured worker has scale %v, its class 0.1", s)
 	}
-	if s := slow.Within(&class); s < 0.3 || s > 0.4 {
+	if s, _ := slow.Within(&class); s < 0.25 || s > 0.4 {
 		t.Errorf("a well-measured slow worker has scale %v, measured 0.4", s)
 	}
 }

@@ -85,6 +85,13 @@ type Resident struct {
 	ExclusiveTokens float64 // KV that only it holds, freed when it finishes
 }
 
+// Traffic is what the workers of a model have to cope with on average.
+type Traffic struct {
+	ArrivalsPerMicro float64 // requests a worker gets per microsecond
+	Busy             float64 // share of its time that their prefills take, 0 to 1
+	QueueMicros      float64 // prefill work that waits on a worker now
+}
+
 // Request is what is to be placed.
 type Request struct {
 	PromptTokens float64 // ISL
@@ -99,15 +106,19 @@ type Hit struct {
 	Tier        kv.Tier // that tier
 }
 
+// Tokens returns the tokens held on any tier.
+func (h Hit) Tokens() float64 { return h.HBMTokens + h.LowerTokens }
+
 // Weights are the exchange rates between my wait and others'. They are fixed,
 // never tuned per deployment.
 type Weights struct {
 	OwnDecode          float64 // w_d
 	PrefillExternality float64 // w_p
 	KVExternality      float64 // w_k
+	QueueExternality   float64 // w_q
 }
 
 // DefaultWeights are the rates the product ships with.
 func DefaultWeights() Weights {
-	return Weights{OwnDecode: 0.2, PrefillExternality: 0.1, KVExternality: 0.1}
+	return Weights{OwnDecode: 0.2, PrefillExternality: 0.1, KVExternality: 0.1, QueueExternality: 1}
 }

@@ -17,6 +17,7 @@ type Terms struct {
 	OwnDecodeMicros          float64 `json:"own_decode_micros"`
 	PrefillExternalityMicros float64 `json:"prefill_externality_micros"`
 	KVExternalityMicros      float64 `json:"kv_externality_micros"`
+	QueueExternalityMicros   float64 `json:"queue_externality_micros"`
 }
 
 // TTFTMicros is the wait for the first token: loads start at admission, and
@@ -28,7 +29,7 @@ func (t Terms) TTFTMicros() float64 {
 // TotalMicros is the cost: what the request waits and what it makes others
 // wait, at their rates.
 func (t Terms) TotalMicros() float64 {
-	return t.TTFTMicros() + t.OwnDecodeMicros + t.PrefillExternalityMicros + t.KVExternalityMicros
+	return t.TTFTMicros() + t.OwnDecodeMicros + t.PrefillExternalityMicros + t.KVExternalityMicros + t.QueueExternalityMicros
 }
 
 // Uncached returns p, the prompt tokens that a worker must compute: what no
@@ -40,7 +41,8 @@ func Uncached(r Request, h Hit) float64 {
 // Pairs returns the (query, key) pairs of prefilling p tokens after ctx.
 func Pairs(p, ctx float64) float64 { return p * (ctx + p/2) }
 
-// Score prices one worker for one request. Every matched lower-tier token is
+// Score prices one worker for one request, all but the queue externality, which
+// depends on the other workers too: see [Traffic.LaterWaitMicros]. Every matched lower-tier token is
 // taken to be loaded, since that is what engines do with it.
 func Score(c *Class, l *Load, r Request, h Hit, w Weights) Terms {
 	p := Uncached(r, h)
@@ -68,6 +70,20 @@ func Score(c *Class, l *Load, r Request, h Hit, w Weights) Terms {
 	t.KVExternalityMicros = w.KVExternality * l.Decoding * l.overlap(d) *
 		(c.SeqMicros*d + c.KVTokenMicros*(r.PromptTokens*d+d*d/2))
 	return t
+}
+
+// maxBusy bounds the utilisation that LaterWaitMicros believes: beyond it the
+// formula for a steady state says more than anybody knows.
+const maxBusy = 0.9
+
+// LaterWaitMicros is how long all who come later wait for x µs of prefill work
+// put on a worker now. The work lengthens the busy period that it joins; behind
+// a queue of v µs, Λ·(v + x/2)/(1−ρ) arrivals of an M/G/1 queue fall into the
+// rest of that period, and each waits x longer. v is the mean queue and not the
+// chosen worker's: whoever comes later can go elsewhere, so the work burdens
+// the fleet.
+func (t Traffic) LaterWaitMicros(x float64) float64 {
+	return x * t.ArrivalsPerMicro * (t.QueueMicros + x/2) / (1 - min(maxBusy, t.Busy))
 }
 
 func (c *Class) base(l *Load) float64 {

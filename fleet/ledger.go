@@ -149,7 +149,7 @@ func (l *Ledger) Settle(now clock.Instant, tokenTime time.Duration) {
 const settleScan = 16
 
 // Load returns the sum of what is in flight as the cost model reads it. class
-// tells how far the prefill at the head has come by now. needResidents asks
+// tells how far the prefills at the head have come by now. needResidents asks
 // for the residents one by one, which only a full worker needs; the slice is
 // valid until the next call.
 func (l *Ledger) Load(now clock.Instant, class *cost.Class, tokenTime time.Duration, needResidents bool) cost.Load {
@@ -157,12 +157,9 @@ func (l *Ledger) Load(now clock.Instant, class *cost.Class, tokenTime time.Durat
 		QueuedTokens: l.sums.queuedTokens, QueuedPairs: l.sums.queuedPairs, QueuedSeqs: len(l.queue),
 		Decoding: l.sums.sequences, ContextTokens: l.sums.contextTokens, UniqueTokens: l.sums.uniqueTokens,
 	}
-	if len(l.queue) > 0 {
-		head := l.queue[0]
-		done := headProgress(head, now.Sub(l.headSince), class)
-		load.QueuedTokens = max(0, load.QueuedTokens-done*head.UncachedTokens)
-		load.QueuedPairs = max(0, load.QueuedPairs-done*head.UncachedPairs)
-	}
+	tokens, pairs := l.progress(now, class)
+	load.QueuedTokens = max(0, load.QueuedTokens-tokens)
+	load.QueuedPairs = max(0, load.QueuedPairs-pairs)
 	if l.sums.sequences > 0 && tokenTime > 0 {
 		left := l.sums.finishSeconds - l.sums.sequences*time.Duration(now).Seconds()
 		load.RemainingTokens = max(l.sums.sequences, left/tokenTime.Seconds())
@@ -181,15 +178,38 @@ func (l *Ledger) Load(now clock.Instant, class *cost.Class, tokenTime time.Durat
 	return load
 }
 
-// headProgress is the share of the head's prefill that is computed after it
-// ran for so long; never all of it, since its first token has not come.
-func headProgress(b *Booking, ran time.Duration, class *cost.Class) float64 {
-	if ran <= 0 {
-		return 0
+// progressScan bounds how far behind the head progress looks.
+const progressScan = 8
+
+// progress is how much of the queue should be computed by now, though no first
+// token has shown it: the head's prefill has run since headSince, and when it
+// should be done the next one's has begun. Nobody is taken to be quite done
+// without evidence, and after twice the head's time the queue stands still: a
+// worker that hangs must not look idle.
+func (l *Ledger) progress(now clock.Instant, class *cost.Class) (tokens, pairs float64) {
+	const most = 0.95
+	var ran float64 // µs
+	for i, b := range l.queue[:min(len(l.queue), progressScan)] {
+		whole := prefillMicros(b, class)
+		if i == 0 {
+			ran = min(float64(now.Sub(l.headSince).Microseconds()), 2*whole)
+		}
+		if ran <= 0 {
+			return tokens, pairs
+		}
+		done := min(most, ran/whole)
+		tokens += done * b.UncachedTokens
+		pairs += done * b.UncachedPairs
+		ran -= whole
 	}
+	return tokens, pairs
+}
+
+// prefillMicros is how long b's prefill takes on a worker with nothing else to
+// do, more than 0.
+func prefillMicros(b *Booking, class *cost.Class) float64 {
 	alone := cost.Score(class, &cost.Load{}, cost.Request{PromptTokens: b.UncachedTokens}, cost.Hit{}, cost.Weights{})
-	whole := alone.PrefillMicros + class.PairMicros*(b.UncachedPairs-cost.Pairs(b.UncachedTokens, 0))
-	return min(0.95, float64(ran.Microseconds())/max(1, whole))
+	return max(1, alone.PrefillMicros+class.PairMicros*(b.UncachedPairs-cost.Pairs(b.UncachedTokens, 0)))
 }
 
 // uniqueTokens is the KV that only b holds at its full length.

@@ -27,7 +27,7 @@ func TestLedgerFollowsARequest(t *testing.T) {
 		t.Errorf("after booking: %+v", got)
 	}
 	now := clock.Instant(20 * time.Millisecond)
-	if got := l.Load(now, &class, step, false); got.QueuedTokens >= 3000 || got.QueuedTokens < 1000 {
+	if got := l.Load(now, &class, step, false); got.QueuedTokens >= 3000 || got.QueuedTokens <= 1000 {
 		t.Errorf("the head's prefill must progress and leave the next alone: %+v", got)
 	}
 	l.FirstToken(now, a, step)
@@ -44,6 +44,22 @@ func TestLedgerFollowsARequest(t *testing.T) {
 	l.Release(now, b)
 	if got := l.Load(now, &class, step, true); l.InFlight() != 0 || got.UniqueTokens != 0 || got.QueuedTokens != 0 || got.Decoding != 0 {
 		t.Errorf("at the end: %+v", got)
+	}
+}
+
+// A worker that shows no first token must not look idle, however long it takes.
+func TestLedgerOfAHangingWorkerStandsStill(t *testing.T) {
+	var l Ledger
+	class := cost.Generic()
+	for range 3 {
+		b := booking(20_000, 0)
+		b.PredictedTTFT = time.Hour
+		l.Book(0, b)
+	}
+	soon := l.Load(clock.Instant(10*time.Second), &class, time.Millisecond, false)
+	late := l.Load(clock.Instant(30*time.Minute), &class, time.Millisecond, false)
+	if late.QueuedTokens != soon.QueuedTokens || late.QueuedTokens < 20_000 {
+		t.Errorf("after 10 s %v tokens are queued, after 30 min %v", soon.QueuedTokens, late.QueuedTokens)
 	}
 }
 

@@ -57,37 +57,48 @@ func (r *Router) choose(now clock.Instant, q Query, request cost.Request) (chose
 }
 
 // nearTieMicros and nearTieShare make the band within which costs count as
-// equal: differences under it are smaller than what the model can know.
+// equal: differences under it are smaller than what the model can know. The
+// former is for a worker of scale 1.
 const (
 	nearTieMicros = 500.0
 	nearTieShare  = 0.01
 )
 
 // cheapest picks the lowest cost. Within the near-tie band the session's last
-// worker wins, so that noise moves nobody, else a uniform draw.
+// worker wins, so that noise moves nobody; else the one that has most of the
+// prompt, since work saved is work saved; else a uniform draw.
 func (r *Router) cheapest(session string) (int, string) {
-	least := r.cands[0].total
+	least := 0
 	for i := range r.cands {
-		least = min(least, r.cands[i].total)
+		if r.cands[i].total < r.cands[least].total {
+			least = i
+		}
 	}
-	band := least + max(nearTieMicros, nearTieShare*least)
+	band := r.cands[least].total + max(nearTieMicros*r.cands[least].scale, nearTieShare*r.cands[least].total)
 	last, known := r.sessions.get(session)
-	near, pick := 0, 0
+	near, equal, pick := 0, 0, least
 	for i := range r.cands {
-		if r.cands[i].total > band {
+		c := &r.cands[i]
+		if c.total > band {
 			continue
 		}
-		if known && r.cands[i].member.Target == last.target {
+		if known && c.member.Target == last.target {
 			return i, "near tie, the session's last worker"
 		}
-		if near++; r.rand.IntN(near) == 0 {
-			pick = i
+		near++
+		switch most := r.cands[pick].hit.Tokens(); {
+		case c.hit.Tokens() > most:
+			equal, pick = 1, i
+		case c.hit.Tokens() == most:
+			if equal++; r.rand.IntN(equal) == 0 {
+				pick = i
+			}
 		}
 	}
 	if near == 1 {
 		return pick, "lowest cost"
 	}
-	return pick, fmt.Sprintf("near tie of %d, drawn", near)
+	return pick, fmt.Sprintf("near tie of %d", near)
 }
 
 // fewest picks a worker with the fewest requests in flight, ties at random.

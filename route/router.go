@@ -47,6 +47,7 @@ type Router struct {
 	sizes    *prompt.Calibration
 	output   cost.OutputLength
 	fits     map[string]*cost.ScaleFit // by class name
+	traffic  traffic
 	sessions *sessions
 	ring     *ring
 	stats    Stats
@@ -91,16 +92,17 @@ func (r *Router) Explain(id string) (Explanation, bool) {
 
 // candidate is one member under consideration, with what it would cost.
 type candidate struct {
-	member *fleet.Member
-	cache  fleet.Cache
-	hit    cost.Hit
-	source string // of the hit: fromEvents, fromSent or ""
-	exact  bool   // the index speaks for it
-	class  cost.Class
-	scale  float64 // of class
-	load   cost.Load
-	terms  cost.Terms
-	total  float64 // µs
+	member   *fleet.Member
+	cache    fleet.Cache
+	hit      cost.Hit
+	source   string // of the hit: fromEvents, fromSent or ""
+	exact    bool   // the index speaks for it
+	class    cost.Class
+	scale    float64 // of class
+	overhead float64 // µs
+	load     cost.Load
+	terms    cost.Terms
+	total    float64 // µs
 }
 
 // Decide chooses a worker for q and books the request there. The error is
@@ -129,6 +131,7 @@ func (r *Router) Decide(q Query) (*Decision, error) {
 	if len(r.cands) == 0 {
 		return nil, ErrNoWorker
 	}
+	r.addLaterWait(now)
 	chosen, why := r.choose(now, q, request)
 	d := r.book(now, q, request, &r.cands[chosen])
 	r.ring.put(r.explain(now, q, request, d, chosen, why))
@@ -147,7 +150,7 @@ func excluded(list []kv.Target, t kv.Target) bool {
 // price scores one member.
 func (r *Router) price(now clock.Instant, m *fleet.Member, h matched, p *prompt.Request, request cost.Request) candidate {
 	c := candidate{member: m, cache: h.cache, source: h.source, exact: h.blockTokens > 0}
-	c.scale = r.scale(m)
+	c.scale, c.overhead = r.fit(m)
 	c.class = m.Class.Scaled(c.scale)
 	if t, ok := m.Signals(); ok {
 		if capacity := t.CapacityTokens(int(m.Target.Rank)); capacity > 0 {
@@ -165,12 +168,30 @@ func (r *Router) price(now clock.Instant, m *fleet.Member, h matched, p *prompt.
 		c.load = m.Ledger.Load(now, &c.class, step, true)
 	}
 	c.terms = cost.Score(&c.class, &c.load, request, c.hit, r.cfg.Weights)
-	c.total = c.terms.TotalMicros()
 	return c
 }
 
-// scale is how much slower than its class's constants a member is.
-func (r *Router) scale(m *fleet.Member) float64 { return m.Fit.Within(r.classFit(m)) }
+// addLaterWait completes the candidates' costs by what they make those wait
+// who come later.
+func (r *Router) addLaterWait(now clock.Instant) {
+	queued := 0.0
+	for i := range r.cands {
+		queued += r.cands[i].terms.QueueMicros
+	}
+	traffic := r.traffic.perWorker(now, len(r.cands))
+	traffic.QueueMicros = queued / float64(len(r.cands))
+	for i := range r.cands {
+		t := &r.cands[i].terms
+		t.QueueExternalityMicros = r.cfg.Weights.QueueExternality * traffic.LaterWaitMicros(t.PrefillMicros)
+		r.cands[i].total = t.TotalMicros()
+	}
+}
+
+// fit returns how much slower than its class's constants a member is, and its
+// fixed overhead in µs.
+func (r *Router) fit(m *fleet.Member) (scale, overheadMicros float64) {
+	return m.Fit.Within(r.classFit(m))
+}
 
 // classFit is the fit of all members of m's class together. There are as many
 // classes as presets.
@@ -197,7 +218,7 @@ func (r *Router) book(now clock.Instant, q Query, request cost.Request, c *candi
 		PromptTokens: request.PromptTokens, HBMTokens: c.hit.HBMTokens,
 		UncachedTokens: p, UncachedPairs: cost.Pairs(p, request.PromptTokens-p),
 		OutputTokens: request.OutputTokens, Choices: request.Choices,
-		PredictedTTFT: time.Duration(c.terms.TTFTMicros() * float64(time.Microsecond)),
+		PredictedTTFT: time.Duration((c.overhead + c.terms.TTFTMicros()) * float64(time.Microsecond)),
 		Silent:        !q.Prompt.Stream,
 	}
 	idle := c.member.Ledger.InFlight() == 0
@@ -210,6 +231,7 @@ func (r *Router) book(now clock.Instant, q Query, request cost.Request, c *candi
 		member: c.member, booking: b, query: q.Prompt, bookedAt: now,
 		sample: idle && c.hit.LowerTokens == 0, alone: alone.TTFTMicros(),
 	}
+	r.traffic.observe(now, c.terms.PrefillMicros)
 	r.promise(now, d, c)
 	r.sessions.put(now, q.Session, c.member.Target)
 	r.stats.Requests++
@@ -226,7 +248,8 @@ func (r *Router) FirstByte(d *Decision) {
 	d.firstByte = true
 	now := r.deps.Clock.Now()
 	ttft := now.Sub(d.bookedAt)
-	class := d.member.Class.Scaled(r.scale(d.member))
+	scale, _ := r.fit(d.member)
+	class := d.member.Class.Scaled(scale)
 	d.member.Ledger.FirstToken(now, d.booking, tokenTime(&class, d.member.Ledger.InFlight()))
 	if d.sample {
 		d.member.Fit.Observe(d.alone, float64(ttft.Microseconds()))

@@ -213,6 +213,7 @@ func (p *player) play(ctx context.Context, seed uint64) (SeedReport, []string, e
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	start, lagMax := p.cfg.Clock.Now(), time.Duration(0)
+	phase := p.phase(reqs)
 	for i := range reqs {
 		b := p.build(&reqs[i], seed)
 		due := start.Add(p.wall(reqs[i].At - reqs[0].At))
@@ -221,12 +222,13 @@ func (p *player) play(ctx context.Context, seed uint64) (SeedReport, []string, e
 			break
 		}
 		lagMax = max(lagMax, p.cfg.Clock.Now().Sub(due))
-		for k := range lanes { // each target is first in its turn
-			l := lanes[(i+k)%len(lanes)]
+		for k, l := range lanes {
 			b.hold()
 			wg.Go(func() {
 				defer b.release()
-				p.send(ctx, fail, l, i, b)
+				if p.cfg.Clock.Sleep(ctx, time.Duration(k)*phase) == nil {
+					p.send(ctx, fail, l, i, b)
+				}
 			})
 		}
 		b.release()
@@ -237,6 +239,18 @@ func (p *player) play(ctx context.Context, seed uint64) (SeedReport, []string, e
 	}
 	one, notes := p.sumUp(seed, lanes, lagMax)
 	return one, notes, nil
+}
+
+// maxPhase bounds phase, in wall time.
+const maxPhase = 20 * time.Millisecond
+
+// phase is how much later than the target before it a target gets each request,
+// in wall time: the mean gap between requests, divided among the targets. On
+// one machine, the same request would else make all routers and workers work at
+// the same moment, and each would be measured waiting for the others.
+func (p *player) phase(reqs []workload.Request) time.Duration {
+	gap := p.wall(reqs[len(reqs)-1].At-reqs[0].At) / time.Duration(len(reqs))
+	return min(maxPhase, gap/time.Duration(len(p.cfg.Targets)))
 }
 
 // build makes the body of one request, held once.

@@ -72,7 +72,7 @@ func New(cfg Config, deps Deps) *Router {
 	}
 	return &Router{
 		cfg: cfg, deps: deps, rand: clock.Rand(cfg.Seed, "route"), sizes: prompt.NewCalibration(),
-		fits: make(map[string]*cost.ScaleFit), sessions: newSessions(), ring: newRing(cfg.Explained),
+		fits: make(map[string]*cost.ScaleFit), traffic: newTraffic(), sessions: newSessions(), ring: newRing(cfg.Explained),
 	}
 }
 
@@ -231,7 +231,7 @@ func (r *Router) book(now clock.Instant, q Query, request cost.Request, c *candi
 		member: c.member, booking: b, query: q.Prompt, bookedAt: now,
 		sample: idle && c.hit.LowerTokens == 0, alone: alone.TTFTMicros(),
 	}
-	r.traffic.observe(now, c.terms.PrefillMicros)
+	r.traffic.observe(now, c.terms.PrefillMicros, len(r.cands))
 	r.promise(now, d, c)
 	r.sessions.put(now, q.Session, c.member.Target)
 	r.stats.Requests++

@@ -6,13 +6,18 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/rhizome-router/rhizome/engine/emulator"
+	"github.com/rhizome-router/rhizome/engine/model"
 	"github.com/rhizome-router/rhizome/gateway"
 	"github.com/rhizome-router/rhizome/load"
 	"github.com/rhizome-router/rhizome/route"
 )
 
 type demoCommand struct {
-	emulatedFleet
+	Workers  int           `help:"How many emulated workers." default:"4"`
+	Preset   string        `help:"Engine, model and accelerator to emulate: ${enum}." enum:"${presets}" default:"llama3-8b-h100"`
+	Speedup  float64       `help:"How many times faster than life they run." default:"10"`
+	Pool     int           `help:"KV tokens in each worker's HBM; small, so that a short demo shows lower tiers at work. 0: the preset's." default:"24000"`
 	Policy   string        `help:"How workers are chosen: ${enum}." enum:"${policies}" default:"rhizome"`
 	Once     bool          `help:"End by itself, with a summary."`
 	Duration time.Duration `help:"How long to send new turns; default: until Ctrl-C, or 20s with --once."`
@@ -22,11 +27,13 @@ type demoCommand struct {
 }
 
 func (c *demoCommand) Run(sh *shell) error {
-	fleet, err := c.config(sh)
+	preset, err := model.PresetByName(c.Preset)
 	if err != nil {
 		return err
 	}
-	fleet.AnyPorts = true
+	fleet := emulator.GroupConfig{AnyPorts: true, Config: emulator.Config{
+		Preset: preset, Speedup: c.Speedup, PoolTokens: c.Pool, Log: sh.log,
+	}}
 	summary, err := load.Demo(sh.ctx, load.DemoConfig{
 		Workers: c.Workers, Duration: c.Duration, Once: c.Once, Speedup: c.Speedup,
 		StartWorkers: load.EmulatedWorkers(fleet), StartRouter: c.startRouter(sh),

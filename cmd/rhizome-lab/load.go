@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -21,6 +23,7 @@ type loadCommand struct {
 	Hold      bool     `help:"Send a turn only after the turn before it was answered."`
 	Tokens    bool     `help:"Send prompts as token ids instead of text."`
 	JSON      bool     `help:"Print the report as JSON."`
+	Chart     string   `help:"Also draw the comparison as an SVG picture." placeholder:"FILE"`
 }
 
 func (c *loadCommand) Run(sh *shell) error {
@@ -54,10 +57,24 @@ func (c *loadCommand) Run(sh *shell) error {
 	if err != nil {
 		return err
 	}
+	if c.Chart != "" {
+		if err := writeFile(c.Chart, report.WriteChart); err != nil {
+			return fmt.Errorf("draw the chart: %w", err)
+		}
+	}
 	if c.JSON {
 		return report.WriteJSON(sh.stdout)
 	}
 	return report.WriteTable(sh.stdout)
+}
+
+// writeFile writes what write gives to a file, whole or with an error.
+func writeFile(name string, write func(io.Writer) error) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
 }
 
 // readTrace reads the trace that was asked for and names it in cfg.

@@ -39,7 +39,8 @@ func workers(t *testing.T, n int) []string {
 func TestLoadCompares(t *testing.T) {
 	urls := workers(t, 2)
 	var out, errs bytes.Buffer
-	code := run(t.Context(), []string{"load", "--url", urls[0], "--against", "peer=" + urls[1], "--speed", "100",
+	chart := filepath.Join(t.TempDir(), "chart.svg")
+	code := run(t.Context(), []string{"load", "--chart", chart, "--url", urls[0], "--against", "peer=" + urls[1], "--speed", "100",
 		"--limit", "30", "--max-output", "4", "--json"}, &out, &errs)
 	if code != 0 {
 		t.Fatalf("exit %d: %s", code, errs.String())
@@ -62,6 +63,9 @@ func TestLoadCompares(t *testing.T) {
 		if m["requests"] != 30.0 || m["errors"] != 0.0 {
 			t.Errorf("counts: %v", m)
 		}
+	}
+	if svg, err := os.ReadFile(chart); err != nil || !bytes.Contains(svg, []byte("peer</text>")) {
+		t.Errorf("chart: %v", err)
 	}
 	if r.TTFTRatio["peer"] <= 0 || r.Bound == nil {
 		t.Errorf("ratio %v, bound %v", r.TTFTRatio, r.Bound)

@@ -47,7 +47,9 @@ func (r *Report) WriteChart(w io.Writer) error {
 		y += 10
 		most := g.bound
 		for _, n := range names {
-			most = max(most, g.scale*float64(g.value(of(n))))
+			if v := g.value(of(n)); v.Known() {
+				most = max(most, g.scale*float64(v))
+			}
 		}
 		top := y
 		for _, n := range names {

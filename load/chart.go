@@ -30,7 +30,7 @@ func (r *Report) WriteChart(w io.Writer) error {
 		return r.Against[name]
 	}
 	var b strings.Builder
-	y := 62
+	y := 74
 	for _, g := range []struct {
 		title  string
 		format string
@@ -79,7 +79,7 @@ func (r *Report) WriteChart(w io.Writer) error {
 </style>
 <rect width="100%%" height="100%%" fill="#ffffff"/>
 <text x="16" y="24" class="title">%d requests of %s, %d emulated workers for each router</text>
-<text x="16" y="42" class="sub">modelled time at %g×, answers of at most %s tokens, mean of %s, all in one run</text>
+<text x="16" y="42" class="sub">modelled time at %g×, answers of at most %s tokens, %s, all routers in one run</text>
 %s</svg>
 `, chartWidth, y-chartGap/2, r.Ours.Requests/max(1, len(r.Seeds)), escape(r.Trace), r.Ours.Workers, r.Speed, outputs(r.MaxOutput), seeds(len(r.Seeds)), b.String())
 	return err
@@ -96,7 +96,7 @@ func seeds(n int) string {
 	if n == 1 {
 		return "a single run"
 	}
-	return fmt.Sprintf("%d seeds", n)
+	return fmt.Sprintf("mean of %d seeds", n)
 }
 
 func escape(s string) string {

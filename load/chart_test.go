@@ -26,7 +26,7 @@ func TestChartIsWellFormedAndTellsTheNumbers(t *testing.T) {
 			t.Fatalf("%v in\n%s", err, out.String())
 		}
 	}
-	for _, want := range []string{"2000 requests", "500 ms", "1500 ms", "25.0 %", "not measured", "round-robin", "2 seeds", `width="430.0"`, `width="143.3"`, "a&lt;b&gt;"} {
+	for _, want := range []string{"2000 requests", "500 ms", "1500 ms", "25.0 %", "not measured", "round-robin", "mean of 2 seeds", `width="430.0"`, `width="143.3"`, "a&lt;b&gt;"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the chart lacks %q", want)
 		}

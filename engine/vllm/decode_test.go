@@ -8,56 +8,13 @@ import (
 	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/vmihailenco/msgpack/v5"
 	"pgregory.net/rapid"
 
+	"github.com/rhizome-router/rhizome/engine/kvwire/wiretest"
 	"github.com/rhizome-router/rhizome/kv"
 )
 
-// m is a map whose keys are written in order: key, value, key, value, …
-type m []any
-
-// encode writes v as an engine would: integers at their smallest, and pairs in
-// their order.
-func encode(t interface{ Fatal(...any) }, v any) []byte {
-	var buf bytes.Buffer
-	enc := msgpack.NewEncoder(&buf)
-	enc.UseCompactInts(true)
-	var put func(v any) error
-	put = func(v any) error {
-		switch v := v.(type) {
-		case m:
-			if err := enc.EncodeMapLen(len(v) / 2); err != nil {
-				return err
-			}
-			for _, x := range v {
-				if err := put(x); err != nil {
-					return err
-				}
-			}
-			return nil
-		case []any:
-			if err := enc.EncodeArrayLen(len(v)); err != nil {
-				return err
-			}
-			for _, x := range v {
-				if err := put(x); err != nil {
-					return err
-				}
-			}
-			return nil
-		}
-		return enc.Encode(v)
-	}
-	if err := put(v); err != nil {
-		t.Fatal(err)
-	}
-	return buf.Bytes()
-}
-
-func batchOf(t interface{ Fatal(...any) }, events ...any) []byte {
-	return encode(t, []any{1700000000.5, events, 0})
-}
+type m = wiretest.Map
 
 // stored returns a BlockStored in map form; changes are more or other pairs.
 func stored(changes ...any) m {
@@ -79,6 +36,12 @@ func replace(e m, key, value any) m {
 	return append(e, key, value)
 }
 
+func TestGoldens(t *testing.T) {
+	for _, s := range wiretest.Goldens(t, "vllm") {
+		t.Run(s.ID, func(t *testing.T) { s.Check(t, s.Payload(t), Decode) })
+	}
+}
+
 func TestBatchFields(t *testing.T) {
 	clear := []any{"AllBlocksCleared"}
 	for name, c := range map[string]struct {
@@ -97,7 +60,7 @@ func TestBatchFields(t *testing.T) {
 		"map, other order":  {m{"events", []any{clear}, "novel", m{1, 2}, 5, 6, "ts", float32(2.5)}, 2.5, -1},
 		"map, extra values": {m{"ts", 1, "events", []any{clear}, "data_parallel_rank", nil}, 1, -1},
 	} {
-		b, err := Decode(encode(t, c.batch), "m")
+		b, err := Decode(wiretest.Encode(t, c.batch), "m")
 		if err != nil || b.TimestampSeconds != c.ts || b.Rank != c.rank || len(b.Ops) != 1 {
 			t.Errorf("%s: %+v, %v", name, b, err)
 		}
@@ -105,13 +68,13 @@ func TestBatchFields(t *testing.T) {
 }
 
 func TestBrokenBatches(t *testing.T) {
-	whole := batchOf(t, stored())
+	whole := wiretest.Batch(t, stored())
 	for name, payload := range map[string][]byte{
 		"trailing bytes":  append(bytes.Clone(whole), 0),
 		"not a container": {5},
-		"time is text":    encode(t, []any{"now", []any{}, 0}),
-		"map, no events":  encode(t, m{"ts", 1.5}),
-		"map, two events": encode(t, m{"events", []any{}, "events", []any{}}),
+		"time is text":    wiretest.Encode(t, []any{"now", []any{}, 0}),
+		"map, no events":  wiretest.Encode(t, m{"ts", 1.5}),
+		"map, two events": wiretest.Encode(t, m{"events", []any{}, "events", []any{}}),
 		"reserved code":   {0x92, 0, 0x91, 0xc1},
 	} {
 		if b, err := Decode(payload, "m"); err == nil || len(b.Ops) > 0 {
@@ -124,7 +87,7 @@ func TestBrokenBatches(t *testing.T) {
 		}
 	}
 	_, err := Decode(whole[:20], "m")
-	if err == nil || !strings.Contains(err.Error(), "vLLM batch of 20 bytes") {
+	if err == nil || !strings.Contains(err.Error(), "batch of vLLM events of 20 bytes") {
 		t.Errorf("the error doesn't say what was read: %v", err)
 	}
 }
@@ -173,7 +136,7 @@ func TestBadEvents(t *testing.T) {
 		"cleared, medium a number":   []any{"AllBlocksCleared", 5},
 	} {
 		removed := func(h int) any { return []any{"BlockRemoved", []any{h}, "GPU"} }
-		b, err := Decode(batchOf(t, removed(1), e, removed(2)), "m")
+		b, err := Decode(wiretest.Batch(t, removed(1), e, removed(2)), "m")
 		if err != nil || b.BadEvents != 1 || b.UnknownEvents != 0 {
 			t.Errorf("%s: %d bad, %d unknown, %v", name, b.BadEvents, b.UnknownEvents, err)
 			continue
@@ -215,7 +178,7 @@ func TestOddButGoodEvents(t *testing.T) {
 			func(op kv.Op) bool { return op.Group == 7 && op.Hashes[0] == math.MaxUint64 }},
 		"a key twice: the last": {append(m{"block_size", 2}, stored()...), func(op kv.Op) bool { return op.BlockTokens == 3 }},
 	} {
-		b, err := Decode(batchOf(t, c.event), "m")
+		b, err := Decode(wiretest.Batch(t, c.event), "m")
 		if err != nil || b.BadEvents > 0 || len(b.Ops) != 1 || !c.ok(b.Ops[0]) {
 			t.Errorf("%s: %+v, %v", name, b, err)
 		}
@@ -224,7 +187,7 @@ func TestOddButGoodEvents(t *testing.T) {
 
 // An op that says nothing is not worth an op.
 func TestEmptyEvents(t *testing.T) {
-	b, err := Decode(batchOf(t,
+	b, err := Decode(wiretest.Batch(t,
 		stored("block_hashes", []any{}, "token_ids", []any{}),
 		stored("block_hashes", []any{}, "kv_cache_spec_kind", "mamba"),
 		[]any{"BlockRemoved", []any{}, "GPU"}), "m")
@@ -273,11 +236,11 @@ func TestFormsAgree(t *testing.T) {
 			}
 			maps = append(maps, shuffled)
 		}
-		a, err := Decode(batchOf(t, arrays...), "m")
+		a, err := Decode(wiretest.Batch(t, arrays...), "m")
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := Decode(batchOf(t, maps...), "m")
+		b, err := Decode(wiretest.Batch(t, maps...), "m")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -301,10 +264,10 @@ func TestFormsAgree(t *testing.T) {
 
 // FuzzDecode: no panic, and memory in proportion to the payload.
 func FuzzDecode(f *testing.F) {
-	for _, s := range goldens(f) {
-		f.Add(unhex(f, s.Hex))
+	for _, s := range wiretest.Goldens(f, "vllm") {
+		f.Add(s.Payload(f))
 	}
-	f.Add(batchOf(f, stored("extra_keys", []any{[]any{[]any{"a", -5}, "s"}}), stored()))
+	f.Add(wiretest.Batch(f, stored("extra_keys", []any{[]any{[]any{"a", -5}, "s"}}), stored()))
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		b, err := Decode(payload, "m")
 		if err != nil && len(b.Ops) > 0 {
@@ -333,7 +296,7 @@ func BenchmarkDecode(b *testing.B) {
 			tokens = append(tokens, (i*16+j)*7919%128_000)
 		}
 	}
-	prefill := batchOf(b, stored("block_hashes", hashes, "token_ids", tokens, "block_size", 16, "group_idx", 0, "kv_cache_spec_kind", "full_attention"))
+	prefill := wiretest.Batch(b, stored("block_hashes", hashes, "token_ids", tokens, "block_size", 16, "group_idx", 0, "kv_cache_spec_kind", "full_attention"))
 	var step []any
 	for i := range 32 {
 		step = append(step, m{"type", "BlockRemoved", "block_hashes", hashes[i : i+1], "medium", "GPU", "group_idx", 0})
@@ -342,7 +305,7 @@ func BenchmarkDecode(b *testing.B) {
 	for name, c := range map[string]struct {
 		payload []byte
 		blocks  int
-	}{"prefill": {prefill, 64}, "step": {batchOf(b, step...), 33}} {
+	}{"prefill": {prefill, 64}, "step": {wiretest.Batch(b, step...), 33}} {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(c.payload)))
 			b.ReportAllocs()

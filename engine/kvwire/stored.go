@@ -1,11 +1,10 @@
-package vllm
+package kvwire
 
 import (
 	"fmt"
 	"slices"
 	"strconv"
 
-	"github.com/rhizome-router/rhizome/engine/kvwire"
 	"github.com/rhizome-router/rhizome/kv"
 )
 
@@ -41,12 +40,12 @@ func (d *decoder) stored(f *fields) error {
 	if op.Blocks, err = d.run(f, hashes, numTokens, int(op.BlockTokens)); err != nil {
 		return err
 	}
-	if op.HasParent = d.seek(f, fieldParent); op.HasParent {
-		if op.Parent, err = kvwire.Hash(&d.r); err != nil {
+	if op.HasParent = d.seek(f, FieldParent); op.HasParent {
+		if op.Parent, err = Hash(&d.r); err != nil {
 			return err
 		}
 		if slices.Contains(hashes, op.Parent) {
-			return fmt.Errorf("%w: block %d is its own parent", kvwire.ErrType, op.Parent)
+			return fmt.Errorf("%w: block %d is its own parent", ErrType, op.Parent)
 		}
 	} else if op.Root, err = d.rootKey(f); err != nil {
 		return err
@@ -57,14 +56,14 @@ func (d *decoder) stored(f *fields) error {
 
 // numTokens returns the length of token_ids and leaves the reader at the first.
 func (d *decoder) numTokens(f *fields) (int, error) {
-	if !d.seek(f, fieldTokens) {
+	if !d.seek(f, FieldTokens) {
 		return 0, nil
 	}
 	return d.r.ArrayLen()
 }
 
 func (d *decoder) blockSize(f *fields) (uint32, error) {
-	if !d.seek(f, fieldBlockSize) {
+	if !d.seek(f, FieldBlockSize) {
 		return 0, nil
 	}
 	return d.r.Uint32()
@@ -73,7 +72,7 @@ func (d *decoder) blockSize(f *fields) (uint32, error) {
 // main reports whether a KV group is main attention, on which prefixes are
 // matched. A known kind decides; else group 0 is.
 func (d *decoder) main(f *fields, group uint16) bool {
-	if d.seek(f, fieldKind) && d.r.Kind() == kvwire.Str {
+	if d.seek(f, FieldKind) && d.r.Kind() == Str {
 		kind, err := d.r.Str()
 		if err != nil {
 			return false
@@ -92,7 +91,7 @@ func (d *decoder) main(f *fields, group uint16) bool {
 // run hashes the tokens and extras of each block.
 func (d *decoder) run(f *fields, hashes []kv.EngineHash, numTokens, blockTokens int) ([]kv.Block, error) {
 	if blockTokens > numTokens || numTokens != len(hashes)*blockTokens {
-		return nil, fmt.Errorf("%w: %d tokens for %d blocks of %d", kvwire.ErrType, numTokens, len(hashes), blockTokens)
+		return nil, fmt.Errorf("%w: %d tokens for %d blocks of %d", ErrType, numTokens, len(hashes), blockTokens)
 	}
 	extras, err := d.newExtras(f)
 	if err != nil {
@@ -105,12 +104,16 @@ func (d *decoder) run(f *fields, hashes []kv.EngineHash, numTokens, blockTokens 
 		d.tokens = make([]uint32, blockTokens)
 	}
 	tokens := d.tokens[:blockTokens]
+	pairs := d.Pairs && d.r.Kind() == Array
 	blocks := take(&d.blocks, len(hashes), d.r.Len())
 	for i, h := range hashes {
-		for j := range tokens {
-			if tokens[j], err = d.r.Uint32(); err != nil {
-				return nil, err
-			}
+		if pairs {
+			err = d.readPairs(tokens)
+		} else {
+			err = d.readTokens(tokens)
+		}
+		if err != nil {
+			return nil, err
 		}
 		words, err := extras.next()
 		if err != nil {
@@ -121,16 +124,86 @@ func (d *decoder) run(f *fields, hashes []kv.EngineHash, numTokens, blockTokens 
 	return blocks, nil
 }
 
+func (d *decoder) readTokens(tokens []uint32) (err error) {
+	for i := range tokens {
+		if tokens[i], err = d.r.Uint32(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readPairs reads pairs of a token and the next, and keeps the first of each.
+func (d *decoder) readPairs(tokens []uint32) error {
+	for i := range tokens {
+		n, err := d.r.ArrayLen()
+		if err != nil {
+			return err
+		}
+		if n != 2 {
+			return fmt.Errorf("%w: %d tokens where a pair should be", ErrType, n)
+		}
+		if tokens[i], err = d.r.Uint32(); err != nil {
+			return err
+		}
+		if _, err = d.r.Uint32(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // rootKey returns the key that a run without parent starts from.
 func (d *decoder) rootKey(f *fields) (kv.Key, error) {
 	adapter, err := d.adapter(f)
 	if err != nil {
 		return 0, err
 	}
-	if !d.rooted || d.rootOf != adapter {
-		d.root, d.rootOf, d.rooted = kv.Root(d.model, adapter, ""), adapter, true
+	salt, err := d.salt(f)
+	if err != nil {
+		return 0, err
+	}
+	if of := [2]string{adapter, salt}; !d.rooted || d.rootOf != of {
+		d.root, d.rootOf, d.rooted = kv.Root(d.model, adapter, salt), of, true
 	}
 	return d.root, nil
+}
+
+// salt returns the cache salt of an engine that tells it apart. Metadata that
+// is no map is an error: without it two different prefixes would look the
+// same.
+func (d *decoder) salt(f *fields) (salt string, err error) {
+	if !d.Salted {
+		return "", nil
+	}
+	if d.seek(f, FieldSalt) {
+		s, err := d.r.Str()
+		return string(s), err
+	}
+	if !d.seek(f, FieldMetadata) {
+		return "", nil
+	}
+	n, err := d.r.MapLen()
+	if err != nil {
+		return "", err
+	}
+	for range n {
+		key, err := d.key()
+		if err != nil {
+			return "", err
+		}
+		if string(key) != "cache_salt" {
+			err = d.r.Skip()
+		} else if !d.r.Nil() {
+			var s []byte
+			s, err = d.r.Str()
+			salt = string(s)
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	return salt, nil
 }
 
 // adapter returns the LoRA adapter's name, "id:<n>" where only its number is
@@ -140,7 +213,7 @@ func (d *decoder) adapter(f *fields) (string, error) {
 	if err != nil || len(name) > 0 {
 		return string(name), err
 	}
-	if !d.seek(f, fieldLoraID) {
+	if !d.seek(f, FieldLoraID) {
 		return "", nil
 	}
 	id, negative, err := d.r.Int()
@@ -151,7 +224,7 @@ func (d *decoder) adapter(f *fields) (string, error) {
 }
 
 func (d *decoder) loraName(f *fields) ([]byte, error) {
-	if !d.seek(f, fieldLoraName) {
+	if !d.seek(f, FieldLoraName) {
 		return nil, nil
 	}
 	return d.r.Str()

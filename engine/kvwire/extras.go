@@ -1,24 +1,22 @@
-package vllm
+package kvwire
 
 import (
 	"bytes"
 	"fmt"
 	"strconv"
-
-	"github.com/rhizome-router/rhizome/engine/kvwire"
 )
 
 // extras walks extra_keys, one entry a block: nil, or a list of what besides
 // the tokens makes the block what it is (media, a cache salt).
 type extras struct {
-	r        kvwire.Reader // a cursor of its own, beside the one at the tokens
-	left     int           // entries to come
+	r        Reader // a cursor of its own, beside the one at the tokens
+	left     int    // entries to come
 	loraName []byte
 	words    []string // scratch of next
 }
 
 func (d *decoder) newExtras(f *fields) (extras, error) {
-	if !d.seek(f, fieldExtraKeys) {
+	if !d.seek(f, FieldExtraKeys) {
 		return extras{}, nil
 	}
 	n, err := d.r.ArrayLen()
@@ -63,19 +61,19 @@ func (x *extras) next() ([]string, error) {
 // two different blocks would look the same.
 func (x *extras) word() (string, error) {
 	switch x.r.Kind() {
-	case kvwire.Str:
+	case Str:
 		s, err := x.r.Str()
 		if err != nil || len(s) > 0 && bytes.Equal(s, x.loraName) {
 			return "", err
 		}
 		return "x:" + string(s), nil
-	case kvwire.Bin: // digest of prompt embeddings
+	case Bin: // digest of prompt embeddings
 		s, err := x.r.Bin()
 		return "x:" + string(s), err
-	case kvwire.Array:
+	case Array:
 		return x.media()
 	}
-	return "", fmt.Errorf("%w: extra key of an unknown kind", kvwire.ErrType)
+	return "", fmt.Errorf("%w: extra key of an unknown kind", ErrType)
 }
 
 // media reads [identifier, offset], or [identifier] alone.
@@ -85,7 +83,7 @@ func (x *extras) media() (string, error) {
 		return "", err
 	}
 	if n != 1 && n != 2 {
-		return "", fmt.Errorf("%w: media item of %d elements", kvwire.ErrType, n)
+		return "", fmt.Errorf("%w: media item of %d elements", ErrType, n)
 	}
 	id, err := x.r.Str()
 	if err != nil || n == 1 {

@@ -1,52 +1,64 @@
-// Package vllm decodes vLLM's KV events, every release from 0.9 on, into
-// operations on the tree of prefixes.
-//
-// The central function is [Decode]: one payload in, one batch of [kv.Op] out,
-// and the ops depend on that payload alone. Start reading there; event.go knows
-// where the fields stand in the array and the map form, stored.go the rules of
-// a BlockStored.
-package vllm
+package kvwire
 
 import (
 	"fmt"
 
-	"github.com/rhizome-router/rhizome/engine/kvwire"
 	"github.com/rhizome-router/rhizome/kv"
 )
 
-// Decode decodes one batch of a worker that serves model. An error means that
-// nothing of the payload can be used; an event that can't be read costs only
-// itself and is counted in BadEvents.
+// Dialect is what one engine's events have to themselves. All of them send
+// BlockStored, BlockRemoved and AllBlocksCleared, as arrays or as maps.
+type Dialect struct {
+	// Engine is the engine's name, for errors.
+	Engine string
+	// Stored, Removed and Cleared are the fields of the events' array forms, by
+	// position; the tag is at 0. What follows is skipped. The map form needs no
+	// such list.
+	Stored, Removed, Cleared []Field
+	// ClearTiers is what an AllBlocksCleared empties that names no medium.
+	ClearTiers kv.TierMask
+	// Salted says that the cache salt is told apart from other extra keys: it
+	// is then part of the root.
+	Salted bool
+	// Pairs says that token_ids may hold pairs of a token and the next one.
+	Pairs bool
+}
+
+// Decode decodes one batch of a worker that serves model. Its ops depend on
+// the payload alone; an Insert is always about a group of main attention. An
+// error means that nothing of the payload can be used; an event that can't be
+// read costs only itself and is counted in BadEvents.
 //
 // What it allocates is bounded by a small multiple of the payload's length,
 // whatever the payload announces.
-func Decode(payload []byte, model string) (kvwire.Batch, error) {
-	d := decoder{r: kvwire.NewReader(payload), model: model}
+func (l *Dialect) Decode(payload []byte, model string) (Batch, error) {
+	d := decoder{Dialect: l, r: NewReader(payload), model: model}
 	d.batch.Rank = -1
 	if err := d.decode(); err != nil {
-		return kvwire.Batch{}, fmt.Errorf("decode a vLLM batch of %d bytes: at byte %d: %w", len(payload), d.r.Pos(), err)
+		return Batch{}, fmt.Errorf("decode a batch of %s events of %d bytes: at byte %d: %w", l.Engine, len(payload), d.r.Pos(), err)
 	}
 	return d.batch, nil
 }
 
 type decoder struct {
-	r     kvwire.Reader
+	*Dialect
+	r     Reader
 	model string
-	batch kvwire.Batch
+	batch Batch
 
 	// Chunks that ops take their slices from: most events carry one block, and
 	// one allocation each would dominate.
 	hashes []kv.EngineHash
 	blocks []kv.Block
 
-	tokens []uint32 // scratch: one block
-	root   kv.Key   // of the adapter that rootOf says
-	rootOf string
+	tokens []uint32  // scratch: one block
+	root   kv.Key    // of what rootOf says
+	rootOf [2]string // adapter and salt
 	rooted bool
 }
 
 func (d *decoder) decode() error {
-	if d.r.Kind() == kvwire.Map {
+	if d.r.Kind() == Map {
 		return d.mapBatch()
 	}
 	n, err := d.r.ArrayLen()
@@ -54,7 +66,7 @@ func (d *decoder) decode() error {
 		return err
 	}
 	if n < 2 {
-		return fmt.Errorf("%w: batch of %d elements, want at least 2", kvwire.ErrType, n)
+		return fmt.Errorf("%w: batch of %d elements, want at least 2", ErrType, n)
 	}
 	if err := d.timestamp(); err != nil {
 		return err
@@ -63,7 +75,7 @@ func (d *decoder) decode() error {
 		return err
 	}
 	if n > 2 {
-		if d.batch.Rank, err = kvwire.ReadRank(&d.r); err != nil {
+		if d.batch.Rank, err = ReadRank(&d.r); err != nil {
 			return err
 		}
 	}
@@ -93,12 +105,12 @@ func (d *decoder) mapBatch() error {
 			err = d.timestamp()
 		case "events":
 			if seen {
-				return fmt.Errorf("%w: two lists of events", kvwire.ErrType)
+				return fmt.Errorf("%w: two lists of events", ErrType)
 			}
 			seen = true
 			err = d.events()
 		case "data_parallel_rank":
-			d.batch.Rank, err = kvwire.ReadRank(&d.r)
+			d.batch.Rank, err = ReadRank(&d.r)
 		default:
 			err = d.r.Skip()
 		}
@@ -107,7 +119,7 @@ func (d *decoder) mapBatch() error {
 		}
 	}
 	if !seen {
-		return fmt.Errorf("%w: batch without events", kvwire.ErrType)
+		return fmt.Errorf("%w: batch without events", ErrType)
 	}
 	return d.end()
 }
@@ -122,14 +134,14 @@ func (d *decoder) timestamp() (err error) {
 
 func (d *decoder) end() error {
 	if n := d.r.Len(); n > 0 {
-		return fmt.Errorf("%w: %d bytes after the batch", kvwire.ErrType, n)
+		return fmt.Errorf("%w: %d bytes after the batch", ErrType, n)
 	}
 	return nil
 }
 
 // key reads a map's key; one that is no string is skipped and returned as nil.
 func (d *decoder) key() ([]byte, error) {
-	if d.r.Kind() != kvwire.Str {
+	if d.r.Kind() != Str {
 		return nil, d.r.Skip()
 	}
 	return d.r.Str()

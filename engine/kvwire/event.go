@@ -1,28 +1,31 @@
-package vllm
+package kvwire
 
 import (
 	"fmt"
 
-	"github.com/rhizome-router/rhizome/engine/kvwire"
 	"github.com/rhizome-router/rhizome/kv"
 )
 
-// field names a field of an event.
-type field int
+// Field names a field of an event.
+type Field int
 
+// The fields. FieldSalt is the map form's cache_salt, FieldMetadata a map that
+// may hold it.
 const (
-	fieldType field = iota
-	fieldHashes
-	fieldParent
-	fieldTokens
-	fieldBlockSize
-	fieldLoraID
-	fieldMedium
-	fieldLoraName
-	fieldExtraKeys
-	fieldGroup
-	fieldKind
-	fieldLocality
+	FieldType Field = iota
+	FieldHashes
+	FieldParent
+	FieldTokens
+	FieldBlockSize
+	FieldLoraID
+	FieldMedium
+	FieldLoraName
+	FieldExtraKeys
+	FieldGroup
+	FieldKind
+	FieldLocality
+	FieldSalt
+	FieldMetadata
 	numFields
 )
 
@@ -31,50 +34,46 @@ const (
 type fields [numFields]int
 
 // fieldOf returns the field of a map key.
-func fieldOf(key []byte) (field, bool) {
+func fieldOf(key []byte) (Field, bool) {
 	switch string(key) {
 	case "type":
-		return fieldType, true
+		return FieldType, true
 	case "block_hashes":
-		return fieldHashes, true
+		return FieldHashes, true
 	case "parent_block_hash":
-		return fieldParent, true
+		return FieldParent, true
 	case "token_ids":
-		return fieldTokens, true
+		return FieldTokens, true
 	case "block_size":
-		return fieldBlockSize, true
+		return FieldBlockSize, true
 	case "lora_id":
-		return fieldLoraID, true
+		return FieldLoraID, true
 	case "medium":
-		return fieldMedium, true
+		return FieldMedium, true
 	case "lora_name":
-		return fieldLoraName, true
+		return FieldLoraName, true
 	case "extra_keys":
-		return fieldExtraKeys, true
+		return FieldExtraKeys, true
 	case "group_idx":
-		return fieldGroup, true
+		return FieldGroup, true
 	case "kv_cache_spec_kind":
-		return fieldKind, true
+		return FieldKind, true
 	case "locality":
-		return fieldLocality, true
+		return FieldLocality, true
+	case "cache_salt":
+		return FieldSalt, true
+	case "metadata":
+		return FieldMetadata, true
 	}
 	return 0, false
 }
-
-// The fields of the array forms, by position. Whatever follows is skipped.
-var (
-	storedOrder = [...]field{fieldType, fieldHashes, fieldParent, fieldTokens, fieldBlockSize, fieldLoraID,
-		fieldMedium, fieldLoraName, fieldExtraKeys, fieldGroup, fieldKind}
-	removedOrder = [...]field{fieldType, fieldHashes, fieldMedium, fieldGroup}
-	clearedOrder = [...]field{fieldType, fieldMedium}
-)
 
 // event decodes the event at the reader, appends its op and returns where the
 // event ends.
 func (d *decoder) event() (end int, err error) {
 	var f fields
 	var tag []byte
-	if d.r.Kind() == kvwire.Map {
+	if d.r.Kind() == Map {
 		tag, end, err = d.mapFields(&f)
 	} else {
 		tag, end, err = d.arrayFields(&f)
@@ -101,19 +100,19 @@ func (d *decoder) arrayFields(f *fields) (tag []byte, end int, err error) {
 		return nil, 0, err
 	}
 	if n == 0 {
-		return nil, 0, fmt.Errorf("%w: event without a tag", kvwire.ErrType)
+		return nil, 0, fmt.Errorf("%w: event without a tag", ErrType)
 	}
 	if tag, err = d.r.Str(); err != nil {
 		return nil, 0, err
 	}
-	var order []field
+	var order []Field
 	switch string(tag) {
 	case "BlockStored":
-		order = storedOrder[:]
+		order = d.Stored
 	case "BlockRemoved":
-		order = removedOrder[:]
+		order = d.Removed
 	case "AllBlocksCleared":
-		order = clearedOrder[:]
+		order = d.Cleared
 	}
 	for i := 1; i < n; i++ {
 		if i < len(order) {
@@ -144,15 +143,15 @@ func (d *decoder) mapFields(f *fields) (tag []byte, end int, err error) {
 		}
 	}
 	end = d.r.Pos()
-	if !d.seek(f, fieldType) {
-		return nil, 0, fmt.Errorf("%w: event without a type", kvwire.ErrType)
+	if !d.seek(f, FieldType) {
+		return nil, 0, fmt.Errorf("%w: event without a type", ErrType)
 	}
 	tag, err = d.r.Str()
 	return tag, end, err
 }
 
 // seek moves to a field and reports whether it is there and not nil.
-func (d *decoder) seek(f *fields, at field) bool {
+func (d *decoder) seek(f *fields, at Field) bool {
 	if f[at] == 0 {
 		return false
 	}
@@ -176,14 +175,17 @@ func (d *decoder) removed(f *fields) error {
 	return nil
 }
 
-// cleared empties the GPU's prefix cache, all that vLLM resets; where a fork
-// names a medium, just that one.
+// cleared empties what the engine empties, or just the medium that is named.
 func (d *decoder) cleared(f *fields) error {
-	tier, err := d.tier(f)
-	if err != nil {
-		return err
+	op := kv.Op{Kind: kv.Clear, Tiers: d.ClearTiers}
+	if d.seek(f, FieldMedium) {
+		tier, err := d.tier(f)
+		if err != nil {
+			return err
+		}
+		op.Tiers = tier.Mask()
 	}
-	d.emit(kv.Op{Kind: kv.Clear, Tiers: tier.Mask()})
+	d.emit(op)
 	return nil
 }
 
@@ -197,8 +199,8 @@ func (d *decoder) emit(op kv.Op) {
 
 // hashList reads block_hashes into a slice of its own.
 func (d *decoder) hashList(f *fields) ([]kv.EngineHash, error) {
-	if !d.seek(f, fieldHashes) {
-		return nil, fmt.Errorf("%w: event without block_hashes", kvwire.ErrType)
+	if !d.seek(f, FieldHashes) {
+		return nil, fmt.Errorf("%w: event without block_hashes", ErrType)
 	}
 	n, err := d.r.ArrayLen()
 	if err != nil {
@@ -206,7 +208,7 @@ func (d *decoder) hashList(f *fields) ([]kv.EngineHash, error) {
 	}
 	list := take(&d.hashes, n, d.r.Len())
 	for i := range list {
-		if list[i], err = kvwire.Hash(&d.r); err != nil {
+		if list[i], err = Hash(&d.r); err != nil {
 			return nil, err
 		}
 	}
@@ -226,26 +228,26 @@ func take[T any](chunk *[]T, n, left int) []T {
 }
 
 func (d *decoder) group(f *fields) (uint16, error) {
-	if !d.seek(f, fieldGroup) {
+	if !d.seek(f, FieldGroup) {
 		return 0, nil
 	}
 	g, err := d.r.Uint32()
 	if err == nil && g > 1<<16-1 {
-		return 0, fmt.Errorf("%w: group %d doesn't fit 16 bits", kvwire.ErrType, g)
+		return 0, fmt.Errorf("%w: group %d doesn't fit 16 bits", ErrType, g)
 	}
 	return uint16(g), err
 }
 
 // tier reads where the blocks are: locality REMOTE outranks the medium.
 func (d *decoder) tier(f *fields) (kv.Tier, error) {
-	if d.seek(f, fieldLocality) && d.r.Kind() == kvwire.Str {
+	if d.seek(f, FieldLocality) && d.r.Kind() == Str {
 		if s, err := d.r.Str(); err == nil && string(s) == "REMOTE" {
 			return kv.Remote, nil
 		}
 	}
-	if !d.seek(f, fieldMedium) {
+	if !d.seek(f, FieldMedium) {
 		return kv.HBM, nil
 	}
 	s, err := d.r.Str()
-	return kvwire.TierOf(s), err
+	return TierOf(s), err
 }

@@ -1,9 +1,12 @@
-package vllm
+// Package wiretest holds what the tests of all event decoders share: the golden
+// payloads, of which [Goldens] is the list, and an encoder of payloads.
+package wiretest
 
 import (
+	_ "embed"
 	"encoding/hex"
 	"encoding/json"
-	"os"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -13,16 +16,19 @@ import (
 	"github.com/rhizome-router/rhizome/kv"
 )
 
-// sample is one golden: a payload, or a message's frames, and what it means.
+//go:embed testdata/kv_event_golden.json
+var goldenFile []byte
+
+// Sample is one golden: a payload, or a message's frames, and what it means.
 // The file's "about" states the rules.
-type sample struct {
+type Sample struct {
 	ID, Name, Engine string
 	Hex              string
 	Frames           []string
 	Seq              string
 	End              bool
-	Error            string // "", "event" or "batch"
-	Ops              []sampleOp
+	Error            string     // "", "event" or "batch"
+	Ops              []sampleOp // nil where nothing is expected
 }
 
 type sampleOp struct {
@@ -36,23 +42,29 @@ type sampleOp struct {
 	Tiers  []string
 }
 
-func goldens(t testing.TB) []sample {
+// Goldens returns the samples of an engine: "vllm", "sglang", or the frames
+// "live-frame" and "replay-frame".
+func Goldens(t testing.TB, engine string) []Sample {
 	t.Helper()
-	raw, err := os.ReadFile("testdata/kv_event_golden.json")
-	if err != nil {
+	var file struct{ Samples []Sample }
+	if err := json.Unmarshal(goldenFile, &file); err != nil {
 		t.Fatal(err)
 	}
-	var file struct{ Samples []sample }
-	if err := json.Unmarshal(raw, &file); err != nil {
-		t.Fatal(err)
-	}
-	if len(file.Samples) < 60 {
-		t.Fatalf("only %d samples", len(file.Samples))
+	file.Samples = slices.DeleteFunc(file.Samples, func(s Sample) bool { return s.Engine != engine })
+	if len(file.Samples) < 4 {
+		t.Fatalf("only %d samples of %s", len(file.Samples), engine)
 	}
 	return file.Samples
 }
 
-func unhex(t testing.TB, s string) []byte {
+// Payload returns the sample's payload.
+func (s Sample) Payload(t testing.TB) []byte { return Unhex(t, s.Hex) }
+
+// SeqNo returns the sequence number that the frames carry.
+func (s Sample) SeqNo(t testing.TB) uint64 { return u64(t, s.Seq) }
+
+// Unhex decodes hex digits.
+func Unhex(t testing.TB, s string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(s)
 	if err != nil {
@@ -114,82 +126,29 @@ func (o sampleOp) op(t testing.TB) kv.Op {
 	return op
 }
 
-func TestGoldenPayloads(t *testing.T) {
-	for _, s := range goldens(t) {
-		if s.Engine != "vllm" {
-			continue
-		}
-		t.Run(s.ID, func(t *testing.T) { checkPayload(t, s, unhex(t, s.Hex)) })
-	}
-}
-
-func checkPayload(t *testing.T, s sample, payload []byte) {
+// Check decodes payload, by a decoder for the model "m", and compares with what
+// the sample says. Blocks of 2, 4 and 16 tokens are all that the samples have.
+func (s Sample) Check(t *testing.T, payload []byte, decode func(payload []byte, model string) (kvwire.Batch, error)) {
 	t.Helper()
-	got, err := Decode(payload, "m")
+	got, err := decode(payload, "m")
 	if (err != nil) != (s.Error == "batch") {
 		t.Fatalf("%s: error %v, want kind %q", s.Name, err, s.Error)
 	}
 	if (got.BadEvents > 0) != (s.Error == "event") {
 		t.Errorf("%s: %d bad events, want kind %q", s.Name, got.BadEvents, s.Error)
 	}
-	var want []kv.Op
+	want := []kv.Op{}
 	for _, o := range s.Ops {
 		want = append(want, o.op(t))
 	}
 	for i := range got.Ops { // the goldens don't say it
-		if op := &got.Ops[i]; op.Kind == kv.Insert && op.BlockTokens != 4 && op.BlockTokens != 16 {
+		if op := &got.Ops[i]; op.Kind == kv.Insert && !slices.Contains([]uint32{2, 4, 16}, op.BlockTokens) {
 			t.Errorf("%s: op %d has blocks of %d tokens", s.Name, i, op.BlockTokens)
 		} else {
 			op.BlockTokens = 0
 		}
 	}
-	if diff := cmp.Diff(want, got.Ops, equateEmpty); diff != "" {
+	if diff := cmp.Diff(want, append([]kv.Op{}, got.Ops...)); diff != "" {
 		t.Errorf("%s: ops differ (-want +got):\n%s", s.Name, diff)
 	}
-}
-
-var equateEmpty = cmp.FilterValues(func(a, b []kv.Op) bool { return len(a) == 0 && len(b) == 0 },
-	cmp.Comparer(func(a, b []kv.Op) bool { return true }))
-
-func TestGoldenFrames(t *testing.T) {
-	for _, s := range goldens(t) {
-		var read func([][]byte) (kvwire.Message, error)
-		switch {
-		case s.ID == "F9": // a request of ours
-			want := [][]byte{nil, unhex(t, s.Frames[1])}
-			if got := kvwire.ReplayRequest(5000); !cmp.Equal(want, got) {
-				t.Errorf("%s: %x, want %x", s.Name, got, want)
-			}
-			continue
-		case s.Engine == "live-frame":
-			read = kvwire.Live
-		case s.Engine == "replay-frame":
-			read = kvwire.Replay
-		default:
-			continue
-		}
-		t.Run(s.ID, func(t *testing.T) { checkFrames(t, s, read) })
-	}
-}
-
-func checkFrames(t *testing.T, s sample, read func([][]byte) (kvwire.Message, error)) {
-	t.Helper()
-	var frames [][]byte
-	for _, f := range s.Frames {
-		frames = append(frames, unhex(t, f))
-	}
-	m, err := read(frames)
-	if (err != nil) != (s.Error == "batch") {
-		t.Fatalf("%s: error %v, want kind %q", s.Name, err, s.Error)
-	}
-	if m.End != s.End {
-		t.Errorf("%s: end %v, want %v", s.Name, m.End, s.End)
-	}
-	if err != nil || s.End {
-		return
-	}
-	if m.Seq != u64(t, s.Seq) {
-		t.Errorf("%s: seq %d, want %s", s.Name, m.Seq, s.Seq)
-	}
-	checkPayload(t, s, m.Payload)
 }

@@ -48,6 +48,7 @@ func (fw *follower) handle(e engine.FeedEvent) {
 	case engine.FeedReset:
 		fw.reset(e.Seq)
 	case engine.FeedBatch:
+		fw.m.stall.batch()
 		fw.apply(e)
 	}
 	fw.m.SetCache(fw.cache)

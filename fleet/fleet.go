@@ -25,7 +25,7 @@ type Config struct {
 	// Default 1 s.
 	ScrapeInterval time.Duration
 	// ProbeInterval is the time between two questions for a worker's models,
-	// while it answers. Default 5 s.
+	// while it answers. Default 2 s.
 	ProbeInterval time.Duration
 	// RetryInterval is the same while it doesn't. Default 500 ms.
 	RetryInterval time.Duration
@@ -36,7 +36,7 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	c.Cluster = cmp.Or(c.Cluster, "default")
 	c.ScrapeInterval = cmp.Or(c.ScrapeInterval, time.Second)
-	c.ProbeInterval = cmp.Or(c.ProbeInterval, 5*time.Second)
+	c.ProbeInterval = cmp.Or(c.ProbeInterval, 2*time.Second)
 	c.RetryInterval = cmp.Or(c.RetryInterval, 500*time.Millisecond)
 	c.ProbeTimeout = cmp.Or(c.ProbeTimeout, 2*time.Second)
 	return c

@@ -29,6 +29,7 @@ type Member struct {
 	signals atomic.Pointer[engine.Telemetry]
 	// sentTokens counts what was sent, for a worker without KV events.
 	sentTokens atomic.Uint64
+	stall      stall
 }
 
 // Cache is what is known of a member's KV cache at one moment.

@@ -147,7 +147,7 @@ func (a *attempt) noResponse(err error) error {
 	case a.received.Load():
 		kind, failed = "protocol", fmt.Errorf("%w: its answer is not HTTP", errUpstream)
 	case errors.Is(err, engine.ErrConnect):
-		kind = "connect"
+		kind, a.outcome.Unreachable = "connect", true
 	}
 	a.g.countFailure(kind)
 	a.g.deps.Log.LogAttrs(a.ctx, slog.LevelDebug, "worker gave no answer",

@@ -90,4 +90,7 @@ type Usage struct {
 type Outcome struct {
 	Result Result
 	Usage  Usage
+	// Unreachable says that no connection came about: the worker is left alone
+	// until it answers a probe.
+	Unreachable bool
 }

@@ -31,6 +31,7 @@ type matched struct {
 // the index where the worker's events feed it, everything else against what
 // was sent there.
 func (r *Router) match(members []*fleet.Member, p *prompt.Request) []matched {
+	now := r.deps.Clock.Now()
 	out := make([]matched, len(members))
 	bySlot := make(map[index.Slot]int, len(members))
 	for i, m := range members {
@@ -48,6 +49,9 @@ func (r *Router) match(members []*fleet.Member, p *prompt.Request) []matched {
 		for _, h := range hits {
 			if i, ok := bySlot[h.Slot]; ok && out[i].blockTokens == size {
 				out[i].run, out[i].source = h.Promised, fromEvents
+				if members[i].Stalled(now) {
+					out[i].run.HBM, out[i].run.Lower = h.Promised.HBM/2, h.Promised.Lower/2
+				}
 			}
 		}
 	}

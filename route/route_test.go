@@ -264,9 +264,39 @@ func TestDecideErrors(t *testing.T) {
 	if err != nil || d.Target != h.members[1].Target {
 		t.Errorf("excluding one: %v, %v", d, err)
 	}
-	h.members[1].SetHealthy(false)
-	if _, err := h.Decide(Query{Prompt: p, Exclude: []kv.Target{h.members[0].Target}}); !errors.Is(err, ErrNoWorker) {
+	if _, err := h.Decide(Query{Prompt: p, Exclude: []kv.Target{h.members[0].Target, h.members[1].Target}}); !errors.Is(err, ErrNoWorker) {
 		t.Errorf("nobody left: %v", err)
+	}
+}
+
+func TestUnreachableWorkerIsLeftAlone(t *testing.T) {
+	h := newHouse(t, Rhizome, 2)
+	p := tokens(t, 1600, 0, 0)
+	h.hold(h.members[0], p, 0, 100, kv.HBM)
+	h.Done(h.decide(t, p), Outcome{Result: Failed, Unreachable: true})
+	for range 5 {
+		if d := h.decide(t, p); d.Target != h.members[1].Target {
+			t.Fatal("the worker that can't be reached is asked again")
+		}
+	}
+	// When all are out, asking beats refusing.
+	h.members[1].SetHealthy(false)
+	if d := h.decide(t, p); d.Target != h.members[0].Target {
+		t.Errorf("of two that are out, the one with the prefix is the better bet, not %v", d.Target)
+	}
+}
+
+// A feed that fell silent is believed half.
+func TestStalledEventsCountHalf(t *testing.T) {
+	h := newHouse(t, Rhizome, 1)
+	p := tokens(t, 1600, 16, 0)
+	h.hold(h.members[0], p, 0, 100, kv.HBM)
+	for i := range 3 {
+		h.finish(h.decide(t, tokens(t, 0, 160, 50+i)), time.Millisecond)
+	}
+	h.clock.Advance(3 * time.Second)
+	if d := h.decide(t, p); d.PredictedCachedTokens != 800 {
+		t.Errorf("predicted %d cached tokens of 1600 on a stalled feed, want half", d.PredictedCachedTokens)
 	}
 }
 

@@ -2,6 +2,7 @@ package route
 
 import (
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -123,9 +124,16 @@ func (r *Router) Decide(q Query) (*Decision, error) {
 		Choices:      float64(q.Prompt.N * q.Prompt.Prompts),
 	}
 	r.cands = r.cands[:0]
-	for i, m := range members {
-		if m.Healthy() && !excluded(q.Exclude, m.Target) {
-			r.cands = append(r.cands, r.price(now, m, hits[i], q.Prompt, request))
+	for _, healthy := range []bool{true, false} {
+		for i, m := range members {
+			if m.Healthy() == healthy && !excluded(q.Exclude, m.Target) {
+				r.cands = append(r.cands, r.price(now, m, hits[i], q.Prompt, request))
+			}
+		}
+		// Only where nobody is left, one that did not answer last is better
+		// than an error: a probe may be wrong, or late.
+		if len(r.cands) > 0 {
+			break
 		}
 	}
 	if len(r.cands) == 0 {
@@ -138,13 +146,9 @@ func (r *Router) Decide(q Query) (*Decision, error) {
 	return d, nil
 }
 
+// excluded reports whether t's worker was tried: its ranks share a fate.
 func excluded(list []kv.Target, t kv.Target) bool {
-	for _, e := range list {
-		if e == t {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(list, func(e kv.Target) bool { return e.Worker == t.Worker })
 }
 
 // price scores one member.
@@ -251,6 +255,7 @@ func (r *Router) FirstByte(d *Decision) {
 	scale, _ := r.fit(d.member)
 	class := d.member.Class.Scaled(scale)
 	d.member.Ledger.FirstToken(now, d.booking, tokenTime(&class, d.member.Ledger.InFlight()))
+	d.member.FirstToken(now, d.booking.UncachedTokens)
 	if d.sample {
 		d.member.Fit.Observe(d.alone, float64(ttft.Microseconds()))
 		r.classFit(d.member).Observe(d.alone, float64(ttft.Microseconds()))
@@ -273,6 +278,9 @@ func (r *Router) Done(d *Decision, o Outcome) {
 	d.member.Ledger.Release(now, d.booking)
 	r.settlePromise(now, d, o)
 	r.stats.Ended[o.Result]++
+	if o.Unreachable {
+		d.member.SetHealthy(false)
+	}
 	u := o.Usage
 	if u.Known && o.Result == Completed {
 		r.sizes.Observe(d.query.Model, d.query.TextBytes, u.PromptTokens-len(d.query.Tokens)-d.query.ExtraTokens)

@@ -78,29 +78,12 @@ type Index struct {
 	mult   uint64 // odd
 	budget budget
 
-	// slots is the state of each slot, replaced as a whole by Open, Drop and
-	// the sweep; readers load it once.
-	slots    atomic.Pointer[[]slotState]
+	// slots is what is known of the slots, replaced as a whole by Open,
+	// SetGroups, Drop and the sweep; readers load it once.
+	slots    atomic.Pointer[slotTable]
 	draining atomic.Int32 // slots that wait for the sweep or are in it
 	sweep    sweep
 	promises promises
-}
-
-type slotState uint8
-
-const (
-	slotFree slotState = iota
-	slotDraining
-	slotOpen // + TierRule
-)
-
-func (s slotState) open() bool         { return s >= slotOpen }
-func (s slotState) lower() kv.TierMask { return TierRule(s - slotOpen).lower() }
-func stateOf(s []slotState, i Slot) slotState {
-	if int(i) >= len(s) {
-		return slotFree
-	}
-	return s[i]
 }
 
 // New returns an empty index.
@@ -116,7 +99,7 @@ func New(cfg Config) *Index {
 		x.shards[i].mult = x.mult
 	}
 	x.budget.max = cfg.MaxBytes
-	x.slots.Store(new([]slotState))
+	x.slots.Store(new(slotTable))
 	x.promises.init(cfg.MaxPromises)
 	return x
 }
@@ -131,7 +114,7 @@ func (x *Index) at(group uint16, k kv.Key) (sh *shard, key uint64) {
 // Apply records changes of slot s, in order. Presence is a set: saying a thing
 // twice is saying it once. A block confirmed on HBM settles the promises of
 // it. Changes of a slot that isn't open are ignored. Blocks of windowed groups
-// (group not 0) are kept apart and never matched by Match; Tiers shows them.
+// (group not 0) are kept apart: they can end a match (SetGroups), never make it.
 //
 // Each call also does a share of the sweep that Drop leaves behind.
 func (x *Index) Apply(s Slot, changes []Change) {
@@ -158,7 +141,7 @@ func (x *Index) update(s Slot, group uint16, k kv.Key, set, clear holder) (prior
 	defer sh.mu.Unlock()
 	// Read under the lock: a sweep that visits this shard later sees what is
 	// written now, and one that came before made s draining first.
-	if !stateOf(*x.slots.Load(), s).open() {
+	if !x.slots.Load().state(s).open() {
 		return 0, false
 	}
 	return sh.update(key, s, set, clear, &x.budget)
@@ -166,16 +149,21 @@ func (x *Index) update(s Slot, group uint16, k kv.Key, set, clear holder) (prior
 
 // Tiers returns the tiers on which slot s holds a block, promises not counted.
 func (x *Index) Tiers(s Slot, group uint16, k kv.Key) kv.TierMask {
+	if !x.slots.Load().state(s).open() {
+		return 0
+	}
+	return x.holder(s, group, k).tiers()
+}
+
+// holder returns slot s's share in a block, or 0.
+func (x *Index) holder(s Slot, group uint16, k kv.Key) holder {
 	sh, key := x.at(group, k)
 	sh.mu.RLock()
 	defer sh.mu.RUnlock()
-	if !stateOf(*x.slots.Load(), s).open() {
-		return 0
-	}
 	if i, ok := sh.find(key); ok {
 		v := sh.view(&sh.cells[i])
 		if j, ok := search(v, s); ok {
-			return v[j].tiers()
+			return v[j]
 		}
 	}
 	return 0
@@ -208,7 +196,7 @@ func (x *Index) Stats() Stats {
 		st.Holders += sh.holders
 		sh.mu.RUnlock()
 	}
-	for _, s := range *x.slots.Load() {
+	for _, s := range x.slots.Load().states {
 		if s.open() {
 			st.OpenSlots++
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/index"
 	"github.com/rhizome-router/rhizome/kv"
@@ -22,6 +23,7 @@ type block struct {
 // naive is what an Index should be: maps and plain definitions.
 type naive struct {
 	rules   map[index.Slot]index.TierRule // open slots
+	groups  map[index.Slot][]index.Group
 	tiers   map[index.Slot]map[block]kv.TierMask
 	tickets map[index.Ticket]*naiveTicket
 }
@@ -41,8 +43,35 @@ func (n *naive) promised(s index.Slot, k kv.Key) bool {
 	return false
 }
 
-// run is the definition of a Run, one tier at a time.
+// run is the definition of a Run that all groups can use.
 func (n *naive) run(s index.Slot, keys []kv.Key, hope bool) index.Run {
+	r := n.mainRun(s, keys, hope)
+	readable := kv.TierMask(1<<kv.NumTiers - 1)
+	if n.rules[s] == index.DeviceThenHost {
+		readable = kv.HBM.Mask() | kv.CPU.Mask()
+	}
+	usable := func(l int) bool {
+		for _, g := range n.groups[s] {
+			for i := max(0, l-g.WindowBlocks); i < l; i++ {
+				if n.tiers[s][block{g.ID, keys[i]}]&readable == 0 && !(hope && n.promised(s, keys[i])) {
+					return false
+				}
+			}
+		}
+		return true
+	}
+	l := r.Len()
+	for !usable(l) {
+		l--
+	}
+	if r.HBM, r.Lower = min(r.HBM, l), max(0, l-r.HBM); r.Lower == 0 {
+		r.Tier = kv.HBM
+	}
+	return r
+}
+
+// mainRun is the definition of a Run, one tier at a time.
+func (n *naive) mainRun(s index.Slot, keys []kv.Key, hope bool) index.Run {
 	on := func(i int, t kv.Tier) bool {
 		return n.tiers[s][block{0, keys[i]}].Has(t) || hope && t == kv.HBM && n.promised(s, keys[i])
 	}
@@ -83,6 +112,7 @@ func sorted(hits []index.Hit) []index.Hit {
 
 func (n *naive) drop(s index.Slot) {
 	delete(n.rules, s)
+	delete(n.groups, s)
 	delete(n.tiers, s)
 	maps.DeleteFunc(n.tickets, func(_ index.Ticket, t *naiveTicket) bool { return t.slot == s })
 }
@@ -103,6 +133,7 @@ func TestIndexAgainstNaive(t *testing.T) {
 		x := index.New(index.Config{Seed: rapid.Uint64().Draw(t, "seed")})
 		n := &naive{
 			rules:   map[index.Slot]index.TierRule{},
+			groups:  map[index.Slot][]index.Group{},
 			tiers:   map[index.Slot]map[block]kv.TierMask{},
 			tickets: map[index.Ticket]*naiveTicket{},
 		}
@@ -129,6 +160,19 @@ func TestIndexAgainstNaive(t *testing.T) {
 				x.Drop(s)
 				n.drop(s)
 			},
+			"groups": func(t *rapid.T) {
+				s := index.Slot(anySlot.Draw(t, "slot"))
+				var groups []index.Group
+				for id := range rapid.Uint16Range(0, 2).Draw(t, "groups") {
+					groups = append(groups, index.Group{ID: 1 + id, WindowBlocks: rapid.IntRange(1, 4).Draw(t, "window")})
+				}
+				if err := x.SetGroups(s, groups); err != nil {
+					t.Fatal(err)
+				}
+				if _, open := n.rules[s]; open {
+					n.groups[s] = groups
+				}
+			},
 			"sweep": func(t *rapid.T) {
 				left := x.Sweep(rapid.SampledFrom([]int{1, 500, 1500, 1 << 20}).Draw(t, "budget"))
 				if st := x.Stats(); st.DrainingSlots != left || st.OpenSlots != len(n.rules) {
@@ -141,7 +185,10 @@ func TestIndexAgainstNaive(t *testing.T) {
 				tier := kv.Tier(max(0, rapid.IntRange(-2, kv.NumTiers).Draw(t, "tier")))
 				present := rapid.IntRange(0, 3).Draw(t, "present") > 0
 				lo, hi := span(t)
-				var changes []index.Change
+				keys, changes := keys, []index.Change(nil)
+				if again := rapid.SampledFrom([]int{1, 1, 1, 60}).Draw(t, "again"); again > 1 { // as a long batch
+					keys, lo, hi = slices.Repeat(keys[lo:hi], again), 0, again*(hi-lo)
+				}
 				for _, k := range keys[lo:hi] {
 					changes = append(changes, index.Change{Key: k, Group: group, Tier: tier, Present: present})
 					if _, open := n.rules[s]; !open || tier >= kv.NumTiers {
@@ -209,7 +256,7 @@ func TestIndexAgainstNaive(t *testing.T) {
 			"": func(t *rapid.T) {
 				lo, hi := span(t)
 				got, want := sorted(x.Match(keys[lo:hi], nil)), n.match(keys[lo:hi])
-				if d := gocmp.Diff(want, got); d != "" {
+				if d := gocmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
 					t.Fatalf("match of blocks %d to %d (-want +got):\n%s", lo, hi, d)
 				}
 				s := index.Slot(anySlot.Draw(t, "slot"))

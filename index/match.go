@@ -64,17 +64,19 @@ type Hit struct {
 	Promised Run
 }
 
-// Match appends to dst a Hit for each slot that holds, or is promised, the
-// prompt's first block, and returns it. keys are the prompt's blocks of group
-// 0, chained from its root. The order of the hits depends on the contents
-// only. Match allocates nothing but what dst needs to grow.
+// Match appends to dst a Hit for each slot that holds, or is promised, a
+// prefix of the prompt that it can use, and returns it. keys are the prompt's
+// blocks of group 0, chained from its root. On a slot with windowed groups a
+// prefix is usable only if these have what they need at its end (SetGroups).
+// The order of the hits depends on the contents only. Match allocates nothing
+// but what dst needs to grow.
 //
 // A call sees each block at one moment, but not all blocks at the same.
 func (x *Index) Match(keys []kv.Key, dst []Hit) []Hit {
 	if len(keys) == 0 {
 		return dst
 	}
-	m := matcher{slots: *x.slots.Load()}
+	m := matcher{slots: x.slots.Load()}
 	first := len(dst)
 	dst = x.matchFirst(&m, keys[0], dst)
 	m.live = dst[first:]
@@ -87,6 +89,10 @@ func (x *Index) Match(keys []kv.Key, dst []Hit) []Hit {
 		h.Run.settle()
 		h.Promised.settle()
 	}
+	if m.windowed {
+		usable := x.cutToWindows(m.slots, keys, dst[first:])
+		return dst[:first+len(usable)]
+	}
 	return dst
 }
 
@@ -97,12 +103,13 @@ func (x *Index) Match(keys []kv.Key, dst []Hit) []Hit {
 // then every live run just gets one longer. So runs are not touched while the
 // holders stay the same as last: repeats says how many blocks they lag behind.
 type matcher struct {
-	slots   []slotState
-	live    []Hit
-	done    int // blocks that the live runs cover
-	repeats int
-	last    [lastHolders]holder
-	n       int // holders in last; 0 if the last block had too many for it
+	slots    *slotTable
+	live     []Hit
+	windowed bool // some of the hits' slots have groups
+	done     int  // blocks that the live runs cover
+	repeats  int
+	last     [lastHolders]holder
+	n        int // holders in last; 0 if the last block had too many for it
 }
 
 const lastHolders = 128
@@ -117,7 +124,7 @@ func (x *Index) matchFirst(m *matcher, k kv.Key, dst []Hit) []Hit {
 	}
 	v := sh.view(&sh.cells[i])
 	for _, h := range v {
-		s := stateOf(m.slots, h.slot())
+		s := m.slots.state(h.slot())
 		if !s.open() {
 			continue
 		}
@@ -125,6 +132,7 @@ func (x *Index) matchFirst(m *matcher, k kv.Key, dst []Hit) []Hit {
 		hit.Run.extend(h.tiers(), s.lower())
 		if hit.Promised.extend(h.hoped(), s.lower()) {
 			dst = append(dst, hit)
+			m.windowed = m.windowed || s&windowed != 0
 		}
 	}
 	m.done = 1
@@ -209,7 +217,7 @@ func (m *matcher) extend(v []holder) {
 			i++
 			continue
 		}
-		lower := m.slots[h.Slot].lower()
+		lower := m.slots.states[h.Slot].lower()
 		if h.Run.Len() == m.done {
 			h.Run.extend(v[j].tiers(), lower)
 		}

@@ -62,7 +62,7 @@ func (x *Index) Begin(s Slot, keys []kv.Key, deadline clock.Instant) Ticket {
 	p := &x.promises
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !stateOf(*x.slots.Load(), s).open() {
+	if !x.slots.Load().state(s).open() {
 		return 0
 	}
 	t := &ticket{no: p.last + 1, slot: s, deadline: deadline}

@@ -238,10 +238,10 @@ func (sh *shard) resize(n int, b *budget) bool {
 
 // sweep removes the holders whose slot isn't open. Cells that close a hole
 // move towards i or come from cells already seen, so none is missed.
-func (sh *shard) sweep(slots []slotState, b *budget) {
+func (sh *shard) sweep(slots *slotTable, b *budget) {
 	for i := 0; i < len(sh.cells); {
 		v := sh.view(&sh.cells[i])
-		j := slices.IndexFunc(v, func(h holder) bool { return !stateOf(slots, h.slot()).open() })
+		j := slices.IndexFunc(v, func(h holder) bool { return !slots.state(h.slot()).open() })
 		if j < 0 {
 			i++
 		} else {

@@ -58,12 +58,11 @@ func TestShardIsAMap(t *testing.T) {
 		for range rapid.SampledFrom([]int{5, 50, 400}).Draw(t, "steps") {
 			if rapid.IntRange(0, 60).Draw(t, "sweep") == 0 {
 				gone := Slot(slots.Draw(t, "gone"))
-				states := make([]slotState, 71)
-				for i := range states {
-					states[i] = slotOpen
+				all := &slotTable{states: make([]slotState, 71)}
+				for i := range all.states {
+					all.states[i] = slotOpen
 				}
-				states[gone] = slotDraining
-				sh.sweep(states, b)
+				sh.sweep(all.with(gone, slotDraining, nil), b)
 				for p := range model {
 					if p.slot == gone {
 						delete(model, p)

@@ -2,9 +2,59 @@ package index
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
+
+	"github.com/rhizome-router/rhizome/kv"
 )
+
+// slotTable is what is known of all slots at one moment. It never changes.
+type slotTable struct {
+	states []slotState
+	groups map[Slot][]Group // of the slots whose state says windowed
+}
+
+type slotState uint8
+
+const (
+	slotFree slotState = iota
+	slotDraining
+	slotOpen // + TierRule
+
+	windowed slotState = 1 << 7 // of an open slot: it has groups
+)
+
+func (s slotState) open() bool         { return s >= slotOpen }
+func (s slotState) lower() kv.TierMask { return TierRule(s&^windowed - slotOpen).lower() }
+
+func (t *slotTable) state(s Slot) slotState {
+	if int(s) >= len(t.states) {
+		return slotFree
+	}
+	return t.states[s]
+}
+
+// with returns a copy in which slot s has the given state and groups.
+func (t *slotTable) with(s Slot, state slotState, groups []Group) *slotTable {
+	c := &slotTable{states: slices.Clone(t.states), groups: t.groups}
+	if int(s) == len(c.states) {
+		c.states = append(c.states, slotFree)
+	}
+	if len(groups) > 0 || t.state(s)&windowed != 0 {
+		c.groups = maps.Clone(t.groups)
+		if c.groups == nil {
+			c.groups = map[Slot][]Group{}
+		}
+		delete(c.groups, s)
+	}
+	if len(groups) > 0 {
+		state |= windowed
+		c.groups[s] = groups
+	}
+	c.states[s] = state
+	return c
+}
 
 // sweep is what is left to do for dropped slots. Its mutex also guards the
 // writing of Index.slots.
@@ -22,16 +72,14 @@ type sweep struct {
 func (x *Index) Open(rule TierRule) Slot {
 	x.sweep.mu.Lock()
 	defer x.sweep.mu.Unlock()
-	slots := slices.Clone(*x.slots.Load())
-	i := slices.Index(slots, slotFree)
+	t := x.slots.Load()
+	i := slices.Index(t.states, slotFree)
 	if i < 0 {
-		if i = len(slots); i == maxSlots {
+		if i = len(t.states); i == maxSlots {
 			panic(fmt.Sprintf("index: all %d slots are taken; Drop the slots of targets that are gone", maxSlots))
 		}
-		slots = append(slots, slotFree)
 	}
-	slots[i] = slotOpen + slotState(rule)
-	x.slots.Store(&slots)
+	x.slots.Store(t.with(Slot(i), slotOpen+slotState(rule), nil))
 	return Slot(i)
 }
 
@@ -41,10 +89,8 @@ func (x *Index) Open(rule TierRule) Slot {
 // isn't open does nothing.
 func (x *Index) Drop(s Slot) {
 	x.sweep.mu.Lock()
-	if slots := *x.slots.Load(); stateOf(slots, s).open() {
-		slots = slices.Clone(slots)
-		slots[s] = slotDraining
-		x.slots.Store(&slots)
+	if t := x.slots.Load(); t.state(s).open() {
+		x.slots.Store(t.with(s, slotDraining, nil))
 		x.sweep.waiting = append(x.sweep.waiting, s)
 		x.draining.Add(1)
 	}
@@ -79,7 +125,7 @@ func (x *Index) sweepLocked(budget int) {
 		sh.mu.Lock()
 		if cost := len(sh.cells) + 1; w.credit >= cost {
 			w.credit -= cost
-			sh.sweep(*x.slots.Load(), &x.budget)
+			sh.sweep(x.slots.Load(), &x.budget)
 			w.shard++
 		} else {
 			sh.mu.Unlock()
@@ -95,10 +141,10 @@ func (x *Index) sweepLocked(budget int) {
 
 // release makes swept slots free for reuse.
 func (x *Index) release(swept []Slot) {
-	slots := slices.Clone(*x.slots.Load())
+	t := x.slots.Load()
 	for _, s := range swept {
-		slots[s] = slotFree
+		t = t.with(s, slotFree, nil)
 	}
-	x.slots.Store(&slots)
+	x.slots.Store(t)
 	x.draining.Add(-int32(len(swept)))
 }

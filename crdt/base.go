@@ -17,11 +17,16 @@ import (
 // where an engine tells apart what our keys don't (a salt it doesn't report,
 // say), and the key is present as long as one of them is.
 //
+// Group numbers of ops are the engine's own, in which main attention may have
+// any; everything else here numbers groups as package index does (ownGroup).
+//
 // A batch is atomic: an entry whose last copy goes stays known until the batch
 // ends, so that Remove and Also make a move.
 type base struct {
 	counted bool
-	max     int // entries
+	max     int    // entries
+	main    uint16 // the engine's number of main attention; 0 until it is known
+	rooted  bool   // it is known
 	pages   [][]entry
 	unused  uint32 // entries behind all ever used begin here
 	free    uint32 // first of the entries given back, + 1
@@ -80,16 +85,20 @@ func (b *base) apply(ops []kv.Op, emit func(index.Change)) {
 		if op.Tier >= kv.NumTiers {
 			continue
 		}
+		if op.Kind == kv.Insert && !b.rooted {
+			b.main, b.rooted = op.Group, true
+		}
+		group := b.ownGroup(op.Group)
 		switch op.Kind {
 		case kv.Insert:
-			b.insert(op, emit)
+			b.insert(op, group, emit)
 		case kv.Also:
 			for _, h := range op.Hashes {
-				b.also(op.Group, h, op.Tier, emit)
+				b.also(group, h, op.Tier, emit)
 			}
 		case kv.Remove:
 			for _, h := range op.Hashes {
-				if i, ok := b.find(op.Group, h); ok {
+				if i, ok := b.find(group, h); ok {
 					b.less(i, op.Tier, emit)
 				}
 			}
@@ -98,10 +107,25 @@ func (b *base) apply(ops []kv.Op, emit func(index.Change)) {
 	b.purge()
 }
 
-func (b *base) insert(op *kv.Op, emit func(index.Change)) {
+// ownGroup maps the engine's number of a group to ours, and back: the group of
+// the first Insert is main attention, 0, and trades numbers with the one that
+// the engine calls 0. Before it a base holds nothing that would change its
+// group, for only Inserts make something of nothing. So the mapping, like all
+// of the base, follows from the log.
+func (b *base) ownGroup(wire uint16) uint16 {
+	switch wire {
+	case b.main:
+		return 0
+	case 0:
+		return b.main
+	}
+	return wire
+}
+
+func (b *base) insert(op *kv.Op, group uint16, emit func(index.Change)) {
 	parent, hasParent, key, known := op.Parent, op.HasParent, op.Root, true
 	if hasParent {
-		key, known = b.keyOf(op.Group, parent)
+		key, known = b.keyOf(group, parent)
 	}
 	for _, blk := range op.Blocks {
 		if hasParent && blk.Hash == parent {
@@ -111,15 +135,15 @@ func (b *base) insert(op *kv.Op, emit func(index.Change)) {
 		if known {
 			key = kv.Next(key, blk.Content)
 		}
-		i, held := b.find(op.Group, blk.Hash)
+		i, held := b.find(group, blk.Hash)
 		if !held {
 			var ok bool
-			if i, ok = b.create(op.Group, blk.Hash); !ok {
+			if i, ok = b.create(group, blk.Hash); !ok {
 				b.refused++
 				return
 			}
 			if !known {
-				b.orphan(i, uint64(blk.Content), orphan{parent: node{op.Group, parent}})
+				b.orphan(i, uint64(blk.Content), orphan{parent: node{group, parent}})
 			}
 		}
 		if e := b.at(i); e.state == keyed {

@@ -94,7 +94,7 @@ func (b *base) purge() {
 	}
 	b.emptied = b.emptied[:0]
 	if b.blocks == 0 {
-		*b = base{counted: b.counted, max: b.max, refused: b.refused}
+		*b = base{counted: b.counted, max: b.max, main: b.main, rooted: b.rooted, refused: b.refused}
 	}
 }
 

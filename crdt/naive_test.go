@@ -9,6 +9,7 @@ import (
 // naive is the rules of a base written down without regard to cost.
 type naive struct {
 	counted bool
+	main    *uint16 // the engine's number of main attention
 	blocks  map[node]*naiveBlock
 }
 
@@ -23,6 +24,15 @@ type naiveBlock struct {
 
 func (n *naive) apply(ops []kv.Op) {
 	for _, op := range ops {
+		if op.Kind == kv.Insert && n.main == nil {
+			main := op.Group
+			n.main = &main
+		}
+		if n.main != nil && op.Group == *n.main {
+			op.Group = 0
+		} else if n.main != nil && op.Group == 0 {
+			op.Group = *n.main
+		}
 		switch op.Kind {
 		case kv.Insert:
 			n.insert(op)

@@ -166,6 +166,36 @@ func TestWindowedGroups(t *testing.T) {
 	}
 }
 
+// TestMainGroupByAnyNumber: an engine with sliding windows in its group 0 and
+// main attention in group 2 is matched on group 2.
+func TestMainGroupByAnyNumber(t *testing.T) {
+	s := NewStream(StreamConfig{})
+	var got []index.Change
+	emit := func(c index.Change) { got = append(got, c) }
+	insert := run(1, 1)
+	insert.Group = 2
+	sliding := also(kv.HBM, 1)
+	s.Apply(0, []kv.Op{sliding}, emit) // nobody knows it yet
+	s.Apply(1, []kv.Op{insert, sliding}, emit)
+	third := also(kv.HBM, 1)
+	third.Group = 1
+	s.Apply(2, []kv.Op{third, remove(kv.HBM, 1)}, emit)
+	key := kv.Next(1, 1)
+	want := []index.Change{{Key: key, Present: true}, {Key: key, Group: 2, Present: true},
+		{Key: key, Group: 1, Present: true}, {Key: key, Group: 2}}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if s.Group(2) != 0 || s.Group(0) != 2 || s.Group(1) != 1 || s.Held(kv.HBM) != 1 {
+		t.Errorf("groups 2, 0, 1 are %d, %d, %d; %d held", s.Group(2), s.Group(0), s.Group(1), s.Held(kv.HBM))
+	}
+	s.Start(0)
+	s.Apply(0, []kv.Op{run(1, 1)}, emit)
+	if s.Group(0) != 0 {
+		t.Error("a new start remembers the old groups")
+	}
+}
+
 func TestOwnParentIsRefused(t *testing.T) {
 	s, x := NewStream(StreamConfig{}), seen{}
 	op := run(1, 1)

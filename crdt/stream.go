@@ -158,6 +158,13 @@ func (s *Stream) Next() uint64 { return s.next }
 // touch. They are valid until the next call that changes the stream.
 func (s *Stream) Skips() []Range { return s.skips }
 
+// Group returns the number under which changes speak of the engine's KV group
+// wire, once a batch with blocks was applied. Main attention is 0 whatever the
+// engine calls it: it is the group of the stream's first Insert, for adapters
+// insert blocks in main attention and say only Also of other groups. The group
+// that the engine calls 0 gets the number that main attention has there.
+func (s *Stream) Group(wire uint16) uint16 { return s.base.ownGroup(wire) }
+
 // Held returns the number of blocks of group 0 on a tier.
 func (s *Stream) Held(t kv.Tier) int { return s.base.held[t] }
 

@@ -6,6 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rhizome-router/rhizome/engine"
+	"github.com/rhizome-router/rhizome/index"
 	"github.com/rhizome-router/rhizome/kv"
 )
 
@@ -29,18 +31,16 @@ func (f *Fleet) Ready() error {
 	return nil
 }
 
-// Description is one member as the admin API shows it.
+// Description is one member as the admin API shows it under /workers.
 type Description struct {
-	Worker     string            `json:"worker"` // its URL
-	ID         string            `json:"id"`
-	Rank       int16             `json:"rank"` // -1: the worker as a whole
-	Class      string            `json:"class"`
-	Models     []string          `json:"models"`
-	Healthy    bool              `json:"healthy"`
-	Events     string            `json:"events,omitempty"`
-	EventsLive bool              `json:"events_live"`
-	HeldTokens map[string]int    `json:"held_tokens"` // by tier
-	Feed       map[string]uint64 `json:"feed"`
+	Worker     string         `json:"worker"` // its URL
+	ID         string         `json:"id"`
+	Rank       int16          `json:"rank"` // -1: the worker as a whole
+	Class      string         `json:"class"`
+	Models     []string       `json:"models"`
+	Healthy    bool           `json:"healthy"`
+	Events     string         `json:"events,omitempty"`
+	HeldTokens map[string]int `json:"held_tokens"` // by tier
 }
 
 // Describe returns every member.
@@ -49,26 +49,82 @@ func (f *Fleet) Describe() []Description {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, w := range f.workers {
-		var models []string
+		models := make([]string, 0, len(w.models))
 		for _, m := range w.models {
 			models = append(models, m.ID)
 		}
 		for _, m := range w.members {
 			c := m.Cache()
-			d := Description{
-				Worker: w.Spec.URL, ID: w.ID.String(), Rank: m.Target.Rank, Class: m.Class.Name, Models: models, Healthy: m.Healthy(),
-				Events: w.Spec.Events, EventsLive: c.Live, HeldTokens: make(map[string]int),
-				Feed: map[string]uint64{"batches": c.Batches, "bad_events": c.BadEvents, "resets": c.Resets, "unkeyed_blocks": uint64(c.UnkeyedBlocks)},
-			}
-			for t := kv.HBM; t < kv.NumTiers; t++ {
-				if c.HeldTokens[t] > 0 {
-					d.HeldTokens[t.String()] = c.HeldTokens[t]
-				}
-			}
-			out = append(out, d)
+			out = append(out, Description{
+				Worker: w.Spec.URL, ID: w.ID.String(), Rank: m.Target.Rank, Class: m.Class.Name, Models: models,
+				Healthy: m.Healthy(), Events: w.Spec.Events, HeldTokens: heldByTier(&c),
+			})
 		}
 	}
 	return out
+}
+
+func heldByTier(c *Cache) map[string]int {
+	held := make(map[string]int)
+	for t := kv.HBM; t < kv.NumTiers; t++ {
+		if c.HeldTokens[t] > 0 {
+			held[t.String()] = c.HeldTokens[t]
+		}
+	}
+	return held
+}
+
+// IndexState is what the index holds and how each member's part is known, as
+// the admin API shows it under /index.
+type IndexState struct {
+	Index  index.Stats       `json:"index"`
+	Sent   index.ApproxStats `json:"sent"`
+	Caches []CacheState      `json:"caches"`
+}
+
+// CacheState is how one member's cache is known.
+type CacheState struct {
+	Worker      string         `json:"worker"`
+	Rank        int16          `json:"rank"`
+	Source      string         `json:"source"` // "events", or "sent" where there are none
+	Live        bool           `json:"live"`
+	Stalled     bool           `json:"stalled"`
+	BlockTokens int            `json:"block_tokens"`
+	HeldTokens  map[string]int `json:"held_tokens"`
+	Next        uint64         `json:"next_batch"`
+	// SinceBatchSeconds is the age of the last batch, -1 before the first.
+	SinceBatchSeconds float64 `json:"since_batch_seconds"`
+	Blocks            int     `json:"log_blocks"`
+	LogBytes          int64   `json:"log_bytes"`
+	Unkeyed           int     `json:"unkeyed_blocks"`
+	Refused           uint64  `json:"refused_blocks"`
+	BadEvents         uint64  `json:"bad_events"`
+	Resets            uint64  `json:"resets"`
+
+	Feed engine.FeedStats `json:"feed"`
+}
+
+// DescribeIndex returns what is held of whom, and how it is known.
+func (f *Fleet) DescribeIndex() IndexState {
+	state := IndexState{Index: f.deps.Index.Stats(), Sent: f.deps.Approx.Stats(), Caches: []CacheState{}}
+	now := f.deps.Clock.Now()
+	for _, m := range f.View().Members {
+		c := m.Cache()
+		s := CacheState{
+			Worker: m.Worker.Spec.URL, Rank: m.Target.Rank, Source: "sent", Live: c.Live, Stalled: m.Stalled(now),
+			BlockTokens: c.BlockTokens, HeldTokens: heldByTier(&c), Next: c.Next, SinceBatchSeconds: -1,
+			Blocks: c.Log.Blocks, LogBytes: c.Log.Bytes, Unkeyed: c.Log.Unkeyed, Refused: c.Log.Refused,
+			BadEvents: c.BadEvents, Resets: c.Resets,
+		}
+		if feed := m.feed.Load(); feed != nil {
+			s.Source, s.Feed = "events", feed.Stats()
+		}
+		if c.Batches > 0 {
+			s.SinceBatchSeconds = now.Sub(c.LastBatch).Seconds()
+		}
+		state.Caches = append(state.Caches, s)
+	}
+	return state
 }
 
 // Collector returns the fleet's metrics. They are read from the live view, so
@@ -86,17 +142,25 @@ func (f *Fleet) Collector() prometheus.Collector {
 		badEvents: desc("bad_events_total", "KV events that could not be decoded."),
 		resets:    desc("event_resets_total", "Times its cache had to be learned anew."),
 		unkeyed:   desc("unkeyed_blocks", "Blocks whose parent was never announced."),
+		refused:   desc("refused_blocks_total", "Blocks that found no room in the stream log."),
+		gaps:      desc("event_gaps_total", "Holes seen in the live stream of KV events."),
+		replays:   desc("event_replay_rounds_total", "Requests for a replay of KV events."),
+		silence:   desc("event_age_seconds", "Age of the last batch of KV events."),
+		indexed:   prometheus.NewDesc("rhizome_index_blocks", "Blocks in the index: distinct ones, and (block, worker) pairs.", []string{"kind"}, nil),
+		bytes:     prometheus.NewDesc("rhizome_index_bytes", "Memory of the index, and its limit.", []string{"kind"}, nil),
+		dropped:   prometheus.NewDesc("rhizome_index_refused_total", "Blocks that found no room within the limit of the index.", nil, nil),
 	}
 }
 
 type collector struct {
 	fleet *Fleet
 
-	healthy, live, held, batches, badEvents, resets, unkeyed *prometheus.Desc
+	healthy, live, held, batches, badEvents, resets, unkeyed, refused, gaps, replays, silence, indexed, bytes, dropped *prometheus.Desc
 }
 
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.healthy, c.live, c.held, c.batches, c.badEvents, c.resets, c.unkeyed} {
+	for _, d := range []*prometheus.Desc{c.healthy, c.live, c.held, c.batches, c.badEvents, c.resets, c.unkeyed,
+		c.refused, c.gaps, c.replays, c.silence, c.indexed, c.bytes, c.dropped} {
 		out <- d
 	}
 }
@@ -119,8 +183,26 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		count(c.batches, cache.Batches)
 		count(c.badEvents, cache.BadEvents)
 		count(c.resets, cache.Resets)
-		gauge(c.unkeyed, float64(cache.UnkeyedBlocks))
+		gauge(c.unkeyed, float64(cache.Log.Unkeyed))
+		count(c.refused, cache.Log.Refused)
+		if feed := m.feed.Load(); feed != nil {
+			stats := feed.Stats()
+			count(c.gaps, stats.Gaps)
+			count(c.replays, stats.ReplayRounds)
+		}
+		if cache.Batches > 0 {
+			gauge(c.silence, c.fleet.deps.Clock.Now().Sub(cache.LastBatch).Seconds())
+		}
 	}
+	x := c.fleet.deps.Index.Stats()
+	whole := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, kind, v, labels...)
+	}
+	whole(c.indexed, prometheus.GaugeValue, float64(x.Keys), "distinct")
+	whole(c.indexed, prometheus.GaugeValue, float64(x.Holders), "held")
+	whole(c.bytes, prometheus.GaugeValue, float64(x.Bytes), "used")
+	whole(c.bytes, prometheus.GaugeValue, float64(x.MaxBytes), "limit")
+	whole(c.dropped, prometheus.CounterValue, float64(x.Refused))
 }
 
 func oneIf(b bool) float64 {

@@ -33,6 +33,7 @@ func (f *Fleet) follow(ctx context.Context, w *worker, m *Member, model string) 
 		Events: w.Spec.Events, Replay: w.Spec.Replay, Model: cmp.Or(w.Spec.Model, model), Rank: max(0, int(m.Target.Rank)),
 		Clock: f.deps.Clock, Log: f.deps.Log.With("worker", w.Spec.URL),
 	})
+	m.feed.Store(feed)
 	if err := feed.Run(ctx, fw.handle); err != nil && ctx.Err() == nil {
 		f.deps.Log.Error("KV event feed ended", "worker", w.Spec.URL, "err", err)
 	}
@@ -91,7 +92,8 @@ func (fw *follower) apply(e engine.FeedEvent) {
 	})
 	fw.f.deps.Index.Apply(fw.cache.Slot, fw.changes)
 	fw.cache.StoredTokens += uint64(stored * fw.cache.BlockTokens)
-	fw.cache.UnkeyedBlocks = fw.stream.Stats().Unkeyed
+	fw.cache.Log = fw.stream.Stats()
+	fw.cache.Next, fw.cache.LastBatch = fw.stream.Next(), fw.f.deps.Clock.Now()
 	for t := kv.HBM; t < kv.NumTiers; t++ {
 		fw.cache.HeldTokens[t] = fw.stream.Held(t) * fw.cache.BlockTokens
 	}

@@ -6,7 +6,9 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/cost"
+	"github.com/rhizome-router/rhizome/crdt"
 	"github.com/rhizome-router/rhizome/engine"
 	"github.com/rhizome-router/rhizome/index"
 	"github.com/rhizome-router/rhizome/kv"
@@ -30,6 +32,7 @@ type Member struct {
 	// sentTokens counts what was sent, for a worker without KV events.
 	sentTokens atomic.Uint64
 	stall      stall
+	feed       atomic.Pointer[engine.Feed] // nil without KV events
 }
 
 // Cache is what is known of a member's KV cache at one moment.
@@ -49,10 +52,14 @@ type Cache struct {
 	// Evicting says for each tier that blocks left it, so that what it holds
 	// now is all it can hold.
 	Evicting [kv.NumTiers]bool
+	// Next is the number of the batch expected next, LastBatch when the one
+	// before came.
+	Next      uint64
+	LastBatch clock.Instant
 	// Batches, BadEvents and Resets count what the feed brought.
 	Batches, BadEvents, Resets uint64
-	// UnkeyedBlocks are blocks whose parent is unknown.
-	UnkeyedBlocks int
+	// Log is the size of the stream log behind this.
+	Log crdt.StreamStats
 }
 
 // NewMember returns a member that is not healthy yet and whose cache is empty.

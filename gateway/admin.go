@@ -12,13 +12,14 @@ import (
 )
 
 // Admin returns the handler of the admin listener: /metrics, /explain/{id},
-// /workers, /healthz and /debug/pprof/. Where the config has a token, every
+// /workers, /index, /healthz and /debug/pprof/. Where the config has a token, every
 // path but /healthz wants it as a bearer token.
 func (g *Gateway) Admin() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(g.deps.Gatherer, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /explain/{id}", g.explain)
-	mux.HandleFunc("GET /workers", g.workers)
+	mux.HandleFunc("GET /workers", func(w http.ResponseWriter, _ *http.Request) { adminList(w, g.deps.Workers) })
+	mux.HandleFunc("GET /index", func(w http.ResponseWriter, _ *http.Request) { adminList(w, g.deps.Index) })
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
@@ -63,11 +64,11 @@ func (g *Gateway) explain(w http.ResponseWriter, r *http.Request) {
 		say: "no decision is known for this request id: too long ago, made by another replica, or never made"}.write(w)
 }
 
-// workers answers GET /workers.
-func (g *Gateway) workers(w http.ResponseWriter, _ *http.Request) {
+// adminList answers with what get returns; an empty list where get is nil.
+func adminList(w http.ResponseWriter, get func() any) {
 	var list any = []struct{}{}
-	if g.deps.Workers != nil {
-		list = g.deps.Workers()
+	if get != nil {
+		list = get()
 	}
 	adminJSON(w, list)
 }

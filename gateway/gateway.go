@@ -26,7 +26,7 @@ type Decider interface {
 }
 
 // Deps is what a gateway needs from the rest of the house. Only Ready,
-// Workers and Explain may be nil.
+// Workers, Index and Explain may be nil.
 type Deps struct {
 	Decider Decider
 	// Models returns the union of the models that healthy workers serve.
@@ -37,6 +37,9 @@ type Deps struct {
 	// Workers returns what the admin API shows as /workers, as a value that
 	// encodes as a JSON list.
 	Workers func() any
+	// Index returns what the admin API shows as /index: what the workers hold,
+	// and how that is known.
+	Index func() any
 	// Explain returns the account of a decision by request id.
 	Explain func(id string) (explanation any, ok bool)
 

@@ -2,58 +2,31 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"net/url"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/rhizome-router/rhizome/route"
 )
 
 type explainCommand struct {
-	ID    string `arg:"" help:"The request's id, as the response header x-request-id says."`
-	Admin string `help:"Admin address of the replica that routed it." default:"http://127.0.0.1:8081" env:"RHIZOME_ADMIN"`
-	Token string `help:"Admin token, where the replica wants one." env:"RHIZOME_ADMIN_TOKEN"`
-	JSON  bool   `help:"Print the JSON as served."`
+	ID   string `arg:"" help:"The request's id, as the response header x-request-id says."`
+	JSON bool   `help:"Print the JSON as served."`
+	adminFlags
 }
 
-// maxExplainBytes bounds what is read of an answer.
-const maxExplainBytes = 4 << 20
-
 func (c *explainCommand) Run(sh *shell) error {
-	base, err := url.Parse(c.Admin)
-	if err != nil || base.Host == "" {
-		return fmt.Errorf("--admin %q is not a URL such as http://127.0.0.1:8081", c.Admin)
+	body, err := c.get(sh.ctx, "explain", c.ID)
+	if errors.Is(err, errNotFound) {
+		return fmt.Errorf("%s knows no request %q: only its last decisions are kept, and only on the replica that made them", c.Admin, c.ID)
 	}
-	request, err := http.NewRequestWithContext(sh.ctx, http.MethodGet, base.JoinPath("explain", c.ID).String(), nil)
 	if err != nil {
 		return err
 	}
-	if c.Token != "" {
-		request.Header.Set("Authorization", "Bearer "+c.Token)
-	}
-	client := http.Client{Timeout: 10 * time.Second}
-	response, err := client.Do(request)
-	if err != nil {
-		return fmt.Errorf("ask the replica at %s: %w", c.Admin, err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxExplainBytes))
-	if err != nil {
-		return fmt.Errorf("read the answer of %s: %w", c.Admin, err)
-	}
-	switch response.StatusCode {
-	case http.StatusOK:
-	case http.StatusNotFound:
-		return fmt.Errorf("%s knows no request %q: only its last decisions are kept, and only on the replica that made them", c.Admin, c.ID)
-	default:
-		return fmt.Errorf("%s answered %s: %s", c.Admin, response.Status, strings.TrimSpace(string(body)))
-	}
 	if c.JSON {
-		_, err := fmt.Fprintf(sh.stdout, "%s\n", strings.TrimSpace(string(body)))
+		_, err := sh.stdout.Write(body)
 		return err
 	}
 	var e route.Explanation

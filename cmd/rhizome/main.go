@@ -36,6 +36,7 @@ type commands struct {
 	Demo    demoCommand    `cmd:"" help:"Run emulated workers, a router and a load in one process, with a live table."`
 	Emulate emulateCommand `cmd:"" help:"Run emulated workers that speak vLLM's wire."`
 	Explain explainCommand `cmd:"" help:"Show why a request went where it did."`
+	Ctl     ctlCommand     `cmd:"" help:"Ask a running replica."`
 	Version versionCommand `cmd:"" help:"Print the version."`
 }
 

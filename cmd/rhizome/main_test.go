@@ -150,6 +150,31 @@ func (s *served) awaitReady(t *testing.T) {
 	t.Fatalf("never ready: %s", s.stderr)
 }
 
+// awaitAdmin waits until an admin path answers with a text.
+func (s *served) awaitAdmin(t *testing.T, path, want string) {
+	t.Helper()
+	var last []byte
+	for range 400 {
+		r, err := http.Get(s.admin + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last, err = io.ReadAll(r.Body)
+		r.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(last, []byte(want)) {
+			return
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-t.Context().Done():
+		}
+	}
+	t.Fatalf("%s never said %s: %s", path, want, last)
+}
+
 // ask sends one request and returns its response, read to the end.
 func (s *served) ask(t *testing.T, path, body string) (*http.Response, string) {
 	t.Helper()
@@ -177,6 +202,7 @@ func TestServeRoutesAndExplains(t *testing.T) {
 	if first.StatusCode != http.StatusOK || worker == "" {
 		t.Fatalf("%s, worker %q", first.Status, worker)
 	}
+	s.awaitAdmin(t, "/workers", `"hbm": 2000`) // its events have come
 	second, text := s.ask(t, "/v1/completions", body)
 	if second.Header.Get("x-rhizome-worker") != worker || !strings.Contains(text, `"cached_tokens":1984`) {
 		t.Errorf("the same prompt went to %s (first %s): %s", second.Header.Get("x-rhizome-worker"), worker, text)
@@ -203,6 +229,13 @@ func TestServeRoutesAndExplains(t *testing.T) {
 	errs.Reset()
 	if code := run(t.Context(), []string{"explain", "nobody", "--admin", s.admin}, &out, &errs); code != 1 || !strings.Contains(errs.String(), "knows no request") {
 		t.Errorf("an unknown id: exit %d, %s", code, errs.String())
+	}
+	out.Reset()
+	if code := run(t.Context(), []string{"ctl", "index", "--admin", s.admin}, &out, &errs); code != 0 {
+		t.Fatalf("ctl index: exit %d: %s", code, errs.String())
+	}
+	if strings.Count(out.String(), "live") != 3 || !strings.Contains(out.String(), "2000") || !strings.Contains(out.String(), "blocks, held") {
+		t.Errorf("ctl index:\n%s", out.String())
 	}
 	if code := s.stop(); code != 0 {
 		t.Errorf("serve ended with %d: %s", code, s.stderr)

@@ -68,6 +68,7 @@ func newReplica(cfg replicaConfig, log *slog.Logger) (*replica, error) {
 	front, err := gateway.New(cfg.Gateway, gateway.Deps{
 		Decider: router, Models: func() []engine.Model { return workers.View().Models() }, Ready: workers.Ready,
 		Workers:    func() any { return workers.Describe() },
+		Index:      func() any { return workers.DescribeIndex() },
 		Explain:    func(id string) (any, bool) { return router.Explain(id) },
 		Registerer: registry, Gatherer: registry, Log: log, Clock: time, Replica: cfg.Name,
 	})

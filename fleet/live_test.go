@@ -1,0 +1,194 @@
+package fleet_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/cost"
+	"github.com/rhizome-router/rhizome/engine"
+	"github.com/rhizome-router/rhizome/engine/emulator"
+	"github.com/rhizome-router/rhizome/engine/model"
+	"github.com/rhizome-router/rhizome/fleet"
+	"github.com/rhizome-router/rhizome/index"
+	"github.com/rhizome-router/rhizome/kv"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// ground is a fleet that watches emulated workers over real sockets.
+type ground struct {
+	t       *testing.T
+	fleet   *fleet.Fleet
+	index   *index.Index
+	workers []*emulator.Worker
+	client  http.Client
+}
+
+// newGround starts workers of a small pool, so that they evict, and a fleet.
+func newGround(t *testing.T, n int, change func(*emulator.Config)) *ground {
+	t.Helper()
+	preset, err := model.PresetByName("llama3-8b-h100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &ground{t: t, index: index.New(index.Config{})}
+	var specs []engine.Spec
+	for i := range n {
+		cfg := emulator.Config{Model: "m", Preset: preset, Speedup: 1000, PoolTokens: 8192, Seed: uint64(i),
+			Tiers: []model.TierConfig{{Tier: kv.CPU, CapacityTokens: 16384, BytesPerSecond: 64e9}}}
+		if change != nil {
+			change(&cfg)
+		}
+		w, err := emulator.Start(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec, err := engine.ParseSpec(w.Spec())
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.workers, specs = append(g.workers, w), append(specs, spec)
+	}
+	log := slog.New(slog.DiscardHandler)
+	g.fleet, err = fleet.New(fleet.Config{RetryInterval: 20 * time.Millisecond, ScrapeInterval: 100 * time.Millisecond, ProbeInterval: 50 * time.Millisecond},
+		fleet.Deps{Index: g.index, Approx: index.NewApprox(index.ApproxConfig{MaxEntries: 1024}), Clock: clock.Real(), Log: log},
+		specs, func(engine.Spec) (cost.Class, error) { return cost.Generic(), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { g.fleet.Run(ctx) })
+	t.Cleanup(func() {
+		g.client.CloseIdleConnections()
+		cancel()
+		wg.Wait()
+		for _, w := range g.workers {
+			w.Close()
+		}
+	})
+	g.await("ready", func() bool { return g.fleet.Ready() == nil })
+	return g
+}
+
+// await polls for a state that real sockets bring about in their own time.
+func (g *ground) await(what string, ok func() bool) {
+	g.t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.After(30 * time.Second); !ok(); {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			g.t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// prompt sends a prompt of token ids straight to a worker.
+func (g *ground) prompt(w *emulator.Worker, first, n int) {
+	g.t.Helper()
+	var body bytes.Buffer
+	fmt.Fprintf(&body, `{"model":"m","max_tokens":1,"prompt":[%d`, first)
+	for i := 1; i < n; i++ {
+		fmt.Fprintf(&body, ",%d", first+i)
+	}
+	body.WriteString("]}")
+	r, err := g.client.Post(w.URL()+"/v1/completions", "application/json", &body)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	defer r.Body.Close()
+	if text, err := io.ReadAll(r.Body); err != nil || r.StatusCode != http.StatusOK {
+		g.t.Fatalf("%s, %v: %s", r.Status, err, text)
+	}
+}
+
+func (g *ground) member(i int) *fleet.Member { return g.fleet.View().Members[i] }
+
+// settled reports whether the index holds exactly what worker i's cache holds,
+// by number.
+func (g *ground) settled(i int) bool {
+	c := g.member(i).Cache()
+	for _, tier := range []kv.Tier{kv.HBM, kv.CPU} {
+		if c.HeldTokens[tier] != c.BlockTokens*len(g.workers[i].Cached(tier)) {
+			return false
+		}
+	}
+	return c.BlockTokens > 0
+}
+
+func TestIndexFollowsTheWorkers(t *testing.T) {
+	g := newGround(t, 2, nil)
+	for i := range 40 {
+		g.prompt(g.workers[i%2], 1000*(i%13), 500+40*i)
+	}
+	for i, w := range g.workers {
+		g.await(fmt.Sprint("the index to hold what worker ", i, " holds"), func() bool { return g.settled(i) })
+		if c := g.member(i).Cache(); c.HeldTokens[kv.CPU] == 0 || !c.Evicting[kv.HBM] || c.Log.Unkeyed != 0 || c.BadEvents != 0 {
+			t.Errorf("worker %d: %+v", i, c)
+		}
+		// Block by block: what the worker really has of this prompt is what the
+		// index says, and it computes just the rest.
+		tokens := make([]uint32, 1200)
+		for j := range tokens {
+			tokens[j] = uint32(1000*(i+4) + j)
+		}
+		keys := kv.AppendKeys(nil, kv.Root("m", "", ""), tokens, 16)
+		before := w.Stats()
+		var hit index.Hit
+		for _, h := range g.index.Match(keys, nil) {
+			if h.Slot == g.member(i).Cache().Slot {
+				hit = h
+			}
+		}
+		g.prompt(w, 1000*(i+4), len(tokens))
+		after := w.Stats()
+		hbm, lower := after.HBMHitTokens-before.HBMHitTokens, after.TierHitTokens()-before.TierHitTokens()
+		usable := (len(tokens) - 1) / 16
+		if want := min(hit.HBM, usable); int64(16*want) != hbm || int64(16*(min(hit.Len(), usable)-want)) != lower {
+			t.Errorf("worker %d found %d+%d tokens, the index said %d+%d blocks", i, hbm, lower, hit.HBM, hit.Lower)
+		}
+	}
+}
+
+func TestWorkerThatDiesIsNoticed(t *testing.T) {
+	g := newGround(t, 2, nil)
+	g.workers[0].Close()
+	g.await("the dead worker to be unhealthy", func() bool { return !g.member(0).Healthy() })
+	if members, known := g.fleet.View().Serving("m"); !known || len(members) != 2 || !g.member(1).Healthy() {
+		t.Errorf("its model must stay known, and the other worker healthy: %v", members)
+	}
+	if err := g.fleet.Ready(); err != nil {
+		t.Errorf("one healthy worker is enough: %v", err)
+	}
+}
+
+func TestWorkerWithoutEventsIsKnownByWhatWasSent(t *testing.T) {
+	g := newGround(t, 1, nil)
+	spec := g.workers[0].URL()
+	f, err := fleet.New(fleet.Config{}, fleet.Deps{Index: g.index, Approx: index.NewApprox(index.ApproxConfig{MaxEntries: 16}), Clock: clock.Real(),
+		Log: slog.New(slog.DiscardHandler)}, []engine.Spec{{URL: spec}, {URL: spec + "/"}}, func(engine.Spec) (cost.Class, error) { return cost.Generic(), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(f.View().Members); n != 1 {
+		t.Errorf("one worker named twice makes %d members", n)
+	}
+	m := f.View().Members[0]
+	m.Sent(500)
+	c := m.Cache()
+	if h := m.Horizon(&c); h.Now != 500 {
+		t.Errorf("its clock stands at %d after 500 tokens were sent", h.Now)
+	}
+}

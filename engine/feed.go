@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	crand "crypto/rand"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/engine/kvwire"
+	"github.com/rhizome-router/rhizome/engine/sglang"
 	"github.com/rhizome-router/rhizome/engine/vllm"
 	"github.com/rhizome-router/rhizome/engine/zmtp"
 	"github.com/rhizome-router/rhizome/kv"
@@ -54,6 +56,7 @@ type FeedEvent struct {
 // FeedConfig says whose events to follow. The zero value of each limit takes
 // its default.
 type FeedConfig struct {
+	Engine string // VLLM or SGLang: whose events to read; default VLLM
 	Events string // rank 0's endpoint, "tcp://host:port"; host "*" listens
 	Replay string // rank 0's endpoint; empty: no replay
 	Rank   int    // data-parallel rank, added to both ports
@@ -81,7 +84,7 @@ type FeedConfig struct {
 	MinBackoff, MaxBackoff time.Duration
 
 	Clock clock.Clock  // default clock.Real()
-	Rand  *rand.Rand   // of the jitter; default a random seed
+	Rand  *rand.Rand   // of the jitter; default seeded by the system
 	Log   *slog.Logger // default slog.Default()
 }
 
@@ -99,7 +102,9 @@ func (c FeedConfig) withDefaults() FeedConfig {
 		c.Clock = clock.Real()
 	}
 	if c.Rand == nil {
-		c.Rand = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+		var seed [32]byte
+		crand.Read(seed[:]) // never fails
+		c.Rand = rand.New(rand.NewChaCha8(seed))
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()
@@ -132,7 +137,11 @@ type Feed struct {
 
 // NewFeed returns a feed; Run starts it.
 func NewFeed(cfg FeedConfig) *Feed {
-	return &Feed{cfg: cfg.withDefaults(), decode: vllm.Decode}
+	f := &Feed{cfg: cfg.withDefaults(), decode: vllm.Decode}
+	if cfg.Engine == SGLang {
+		f.decode = sglang.Decode
+	}
+	return f
 }
 
 // Stats returns the counts so far. It may be called at any time.

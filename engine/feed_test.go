@@ -3,6 +3,9 @@ package engine
 import (
 	"testing"
 	"time"
+
+	"github.com/rhizome-router/rhizome/engine/kvwire/wiretest"
+	"github.com/rhizome-router/rhizome/kv"
 )
 
 // What was published before and what comes live join without a seam.
@@ -237,5 +240,24 @@ func TestFeedReplayInBoundedMemory(t *testing.T) {
 	fw.expect(FeedConnected)
 	if s := fw.feed.Stats(); s.ReplayRounds < 10 {
 		t.Errorf("stats %+v", s)
+	}
+}
+
+// Whose events they are decides what they mean: SGLang's clear empties the
+// host's memory, too.
+func TestFeedReadsItsEnginesEvents(t *testing.T) {
+	for engine, tiers := range map[string]kv.TierMask{"": kv.HBM.Mask(), VLLM: kv.HBM.Mask(), SGLang: kv.HBM.Mask() | kv.CPU.Mask()} {
+		p := startPublisher(t, "", "")
+		cfg := p.config()
+		cfg.Engine = engine
+		fw := follow(t, cfg)
+		fw.expect(FeedConnected)
+		fw.subscribed(p)
+		p.mu.Lock()
+		p.send(wiretest.Batch(t, []any{"AllBlocksCleared"}))
+		p.mu.Unlock()
+		if e := fw.expect(FeedBatch); len(e.Ops) != 1 || e.Ops[0].Tiers != tiers {
+			t.Errorf("%q: %+v", engine, e.Ops)
+		}
 	}
 }

@@ -11,8 +11,11 @@ import (
 	"github.com/rhizome-router/rhizome/engine/zmtp"
 )
 
-// VLLM is the engine of a Spec that names none, and the only one so far.
-const VLLM = "vllm"
+// The engines.
+const (
+	VLLM   = "vllm"
+	SGLang = "sglang"
+)
 
 // MaxRanks is the most data-parallel ranks a worker may have.
 const MaxRanks = 1024
@@ -25,11 +28,13 @@ type Spec struct {
 	// ID names the worker in every replica. Empty: its URL does. Give one where
 	// a worker keeps its cache but not its address.
 	ID string `yaml:"id,omitempty"`
-	// Engine is what runs there. Default "vllm".
+	// Engine is what runs there: VLLM or SGLang. Empty: the worker is asked
+	// (Worker.Detect).
 	Engine string `yaml:"engine,omitempty"`
 	// Events is where rank 0 publishes KV events, "tcp://host:port"; rank r
 	// does at port+r. With the host "*" the engine dials in to that port.
-	// Empty: the cache's content is guessed from what was sent there.
+	// Empty: the worker is asked, and if it doesn't publish any, its cache's
+	// content is guessed from what was sent there.
 	Events string `yaml:"events,omitempty"`
 	// Replay is where rank 0 replays past events, rank r at port+r. Empty: a
 	// lost event makes the index of this worker start anew.
@@ -103,9 +108,9 @@ func (s Spec) Canonical() (Spec, error) {
 	if s.URL, err = canonicalURL(s.URL); err != nil {
 		return Spec{}, err
 	}
-	s.Engine, s.Ranks = cmp.Or(s.Engine, VLLM), cmp.Or(s.Ranks, 1)
-	if s.Engine != VLLM {
-		return Spec{}, fmt.Errorf("engine %q is not supported (one of %s)", s.Engine, VLLM)
+	s.Ranks = cmp.Or(s.Ranks, 1)
+	if s.Engine != "" && s.Engine != VLLM && s.Engine != SGLang {
+		return Spec{}, fmt.Errorf("engine %q is not supported (one of %s, %s, or none to find out)", s.Engine, VLLM, SGLang)
 	}
 	if s.Ranks < 1 || s.Ranks > MaxRanks {
 		return Spec{}, fmt.Errorf("%d data-parallel ranks: want 1 to %d", s.Ranks, MaxRanks)
@@ -155,9 +160,7 @@ func (s Spec) String() string {
 		}
 	}
 	pair("id", s.ID)
-	if s.Engine != VLLM {
-		pair("engine", s.Engine)
-	}
+	pair("engine", s.Engine)
 	pair("events", s.Events)
 	pair("replay", s.Replay)
 	if s.Ranks > 1 {

@@ -7,12 +7,13 @@ import (
 
 func TestParseSpec(t *testing.T) {
 	for in, want := range map[string]Spec{
-		"http://h:8000": {URL: "http://h:8000", Engine: "vllm", Ranks: 1},
+		"http://h:8000":               {URL: "http://h:8000", Ranks: 1},
+		"http://h:8000,engine=sglang": {URL: "http://h:8000", Engine: "sglang", Ranks: 1},
 		"http://10.0.0.7:8000,events=tcp://10.0.0.7:5557,replay=tcp://10.0.0.7:5558": {
-			URL: "http://10.0.0.7:8000", Engine: "vllm", Events: "tcp://10.0.0.7:5557", Replay: "tcp://10.0.0.7:5558", Ranks: 1},
+			URL: "http://10.0.0.7:8000", Events: "tcp://10.0.0.7:5557", Replay: "tcp://10.0.0.7:5558", Ranks: 1},
 		"HTTPS://GPU-1.Example/,id=w1,engine=vllm,dp=4,model=org/m,preset=h100,events=tcp://*:5557,replay=tcp://g:5561": {
 			URL: "https://gpu-1.example:443", ID: "w1", Engine: "vllm", Events: "tcp://*:5557", Replay: "tcp://g:5561", Ranks: 4, Model: "org/m", Preset: "h100"},
-		"http://[FE80::1]": {URL: "http://[fe80::1]:80", Engine: "vllm", Ranks: 1},
+		"http://[FE80::1]": {URL: "http://[fe80::1]:80", Ranks: 1},
 	} {
 		got, err := ParseSpec(in)
 		if err != nil || got != want {

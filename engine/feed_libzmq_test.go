@@ -136,7 +136,7 @@ func TestFeedListensForLibzmq(t *testing.T) {
 
 // freePort returns a port that nobody listens on, out of the range from which
 // the system gives ports to whoever asks for any.
-func freePort(t *testing.T) string {
+func freePort(t testing.TB) string {
 	t.Helper()
 	for n := 24_000 + os.Getpid()%6000; n < 31_000; n++ {
 		if ln, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(n)); err == nil {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"github.com/rhizome-router/rhizome/kv"
@@ -36,8 +37,10 @@ type Worker struct {
 	// Spec is canonical.
 	Spec Spec
 
-	base      *url.URL
-	transport *http.Transport
+	base       *url.URL
+	transport  *http.Transport
+	eventsPort int                      // to try where nobody names one
+	identity   atomic.Pointer[Identity] // as Detect found it last
 }
 
 // NewWorker returns the worker that a spec describes, in a cluster.
@@ -54,7 +57,7 @@ func NewWorker(cluster string, spec Spec) (*Worker, error) {
 	if id == "" {
 		id = spec.URL
 	}
-	return &Worker{ID: kv.WorkerIDOf(cluster, id), Spec: spec, base: base, transport: newTransport()}, nil
+	return &Worker{ID: kv.WorkerIDOf(cluster, id), Spec: spec, base: base, transport: newTransport(), eventsPort: defaultEventsPort}, nil
 }
 
 // newTransport returns a transport that adds nothing to a request and changes
@@ -108,7 +111,19 @@ func (w *Worker) Do(req *http.Request) (*http.Response, error) {
 // Close closes the idle connections. Requests in flight go on.
 func (w *Worker) Close() { w.transport.CloseIdleConnections() }
 
-// get returns the body of GET path, at most maxBytes long.
+// statusError says that a worker answered, but not with success.
+type statusError struct {
+	code int
+	text string
+}
+
+func (e *statusError) Error() string { return "status " + e.text }
+
+// errBody is wrapped by errors about a body that can't be what was asked for.
+var errBody = errors.New("unusable body")
+
+// get returns the body of GET path, at most maxBytes long. Its errors wrap
+// statusError or errBody where the worker answered.
 func (w *Worker) get(ctx context.Context, path string, maxBytes int64) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.Spec.URL+path, nil)
 	if err != nil {
@@ -124,9 +139,9 @@ func (w *Worker) get(ctx context.Context, path string, maxBytes int64) ([]byte, 
 	case err != nil:
 		return nil, fmt.Errorf("GET %s on worker %s: %w", path, w.Spec.URL, err)
 	case resp.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("GET %s on worker %s: status %s", path, w.Spec.URL, resp.Status)
+		return nil, fmt.Errorf("GET %s on worker %s: %w", path, w.Spec.URL, &statusError{resp.StatusCode, resp.Status})
 	case int64(len(body)) > maxBytes:
-		return nil, fmt.Errorf("GET %s on worker %s: more than %d bytes", path, w.Spec.URL, maxBytes)
+		return nil, fmt.Errorf("GET %s on worker %s: %w: more than %d bytes", path, w.Spec.URL, errBody, maxBytes)
 	}
 	return body, nil
 }

@@ -67,7 +67,7 @@ func TestRouterFollowsTheWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := seen.Rank(0)
-	if !seen.ProcessStartSeconds.Known || r.HBMBlocks.Value != 1024 || r.BlockTokens.Value != 16 || !r.KVUsage.Known || !r.Running.Known || r.PrefixQueriesTokens.Value != 500 {
+	if !seen.ProcessStartSeconds.Known || r.HBMTokens.Value != 16*1024 || r.BlockTokens.Value != 16 || !r.KVUsage.Known || !r.Running.Known || r.PrefixQueriesTokens.Value != 500 {
 		t.Errorf("scraped %+v", seen)
 	}
 }

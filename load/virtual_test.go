@@ -45,7 +45,7 @@ func (l *lab) View() *fleet.View { return l.view }
 
 const (
 	labWorkers = 4
-	labBlock   = 16
+	labBlock   = 64 // tokens; engines default to 16, which takes several times longer
 	labOutput  = 32
 )
 
@@ -66,7 +66,7 @@ func newLab(tb testing.TB, policy route.Policy, weights cost.Weights) *lab {
 		must(err)
 		w, err := engine.NewWorker("lab", spec)
 		must(err)
-		e, err := model.New(model.Config{Preset: preset})
+		e, err := model.New(model.Config{Preset: preset, BlockTokens: labBlock})
 		must(err)
 		class := cost.Generic()
 		class.CapacityTokens = float64(preset.PoolTokens)

@@ -42,10 +42,11 @@ type FeedEvent struct {
 	Kind FeedKind
 	Seq  uint64 // Reset, Batch
 
-	// Batch. Rank is what the engine wrote, -1 where it wrote none. BadEvents
-	// counts events that couldn't be read; a payload that can't be read at all
-	// is a batch without ops and one bad event.
+	// Batch, as kvwire.Batch has them. Rank is what the engine wrote, -1 where
+	// it wrote none. BadEvents counts events that couldn't be read; a payload
+	// that can't be read at all is a batch without ops and one bad event.
 	Ops           []kv.Op
+	Groups        []kvwire.Group
 	Rank          int
 	BadEvents     int
 	UnknownEvents int

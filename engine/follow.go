@@ -107,7 +107,7 @@ func (fo *follower) apply(m kvwire.Message) {
 	fo.hash, fo.hashed = xxh3.Hash(m.Payload), true
 	fo.next, fo.dirty = m.Seq+1, true
 	fo.emit(FeedEvent{
-		Kind: FeedBatch, Seq: m.Seq, Ops: b.Ops, Rank: b.Rank, BadEvents: b.BadEvents, UnknownEvents: b.UnknownEvents,
+		Kind: FeedBatch, Seq: m.Seq, Ops: b.Ops, Groups: b.Groups, Rank: b.Rank, BadEvents: b.BadEvents, UnknownEvents: b.UnknownEvents,
 	})
 }
 

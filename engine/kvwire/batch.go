@@ -18,6 +18,9 @@ type Batch struct {
 	Rank int
 	// Ops are in the engine's order and share nothing with the payload.
 	Ops []kv.Op
+	// Groups are what the batch says of the model's KV groups besides main
+	// attention, each once; none of what can't be told.
+	Groups []Group
 	// BadEvents counts events that could not be read; they cost only
 	// themselves.
 	BadEvents int
@@ -25,6 +28,18 @@ type Batch struct {
 	// engines may send them; they are no errors.
 	UnknownEvents int
 }
+
+// Group is a KV group of a hybrid model besides main attention. To go on after
+// a prefix the engine needs the group's blocks of the prefix's last
+// WindowTokens tokens.
+type Group struct {
+	ID           uint16 // the engine's number, as in kv.Op
+	WindowTokens uint32 // a sliding window's width; 1 where a state is all that is needed
+	BlockTokens  uint32 // tokens in a block of the group
+}
+
+// maxGroups bounds the groups that a batch tells of.
+const maxGroups = 32
 
 // ReadRank reads a batch's data-parallel rank: -1 for nil and for whatever
 // can't be a rank.

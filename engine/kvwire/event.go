@@ -23,6 +23,7 @@ const (
 	FieldExtraKeys
 	FieldGroup
 	FieldKind
+	FieldWindow
 	FieldLocality
 	FieldSalt
 	FieldMetadata
@@ -58,6 +59,8 @@ func fieldOf(key []byte) (Field, bool) {
 		return FieldGroup, true
 	case "kv_cache_spec_kind":
 		return FieldKind, true
+	case "kv_cache_spec_sliding_window":
+		return FieldWindow, true
 	case "locality":
 		return FieldLocality, true
 	case "cache_salt":

@@ -31,7 +31,11 @@ func (d *decoder) stored(f *fields) error {
 		return err
 	}
 	placeholder := numTokens == 0 || op.BlockTokens == 0
-	if placeholder || !d.main(f, op.Group) {
+	kind := d.kind(f)
+	if placeholder || !isMain(kind, op.Group) {
+		if !placeholder {
+			d.windowed(f, kind, Group{ID: op.Group, BlockTokens: op.BlockTokens})
+		}
 		op.BlockTokens = 0
 		d.emit(op)
 		return nil
@@ -69,23 +73,50 @@ func (d *decoder) blockSize(f *fields) (uint32, error) {
 	return d.r.Uint32()
 }
 
-// main reports whether a KV group is main attention, on which prefixes are
+// kind returns the name of the KV group's kind, empty where there is none.
+func (d *decoder) kind(f *fields) []byte {
+	if !d.seek(f, FieldKind) || d.r.Kind() != Str {
+		return nil
+	}
+	kind, _ := d.r.Str() // whole, or Skip had failed
+	return kind
+}
+
+// isMain reports whether a KV group is main attention, on which prefixes are
 // matched. A known kind decides; else group 0 is.
-func (d *decoder) main(f *fields, group uint16) bool {
-	if d.seek(f, FieldKind) && d.r.Kind() == Str {
-		kind, err := d.r.Str()
-		if err != nil {
-			return false
-		}
-		switch string(kind) {
-		case "full_attention", "mla_attention", "sink_full_attention":
-			return true
-		case "sliding_window", "sliding_window_mla", "mamba", "chunked_local_attention",
-			"encoder_only_attention", "cross_attention":
-			return false
-		}
+func isMain(kind []byte, group uint16) bool {
+	switch string(kind) {
+	case "full_attention", "mla_attention", "sink_full_attention":
+		return true
+	case "sliding_window", "sliding_window_mla", "mamba", "chunked_local_attention",
+		"encoder_only_attention", "cross_attention":
+		return false
 	}
 	return group == 0
+}
+
+// windowed notes what the engine needs of a group that isn't main attention.
+// Of a kind that isn't known, or a window that isn't told, nothing is.
+func (d *decoder) windowed(f *fields, kind []byte, g Group) {
+	switch string(kind) {
+	case "sliding_window", "sliding_window_mla":
+		if !d.seek(f, FieldWindow) {
+			return
+		}
+		w, err := d.r.Uint32()
+		if err != nil || w == 0 {
+			return
+		}
+		g.WindowTokens = w
+	case "mamba":
+		g.WindowTokens = 1
+	default:
+		return
+	}
+	known := slices.ContainsFunc(d.batch.Groups, func(o Group) bool { return o.ID == g.ID })
+	if !known && len(d.batch.Groups) < maxGroups {
+		d.batch.Groups = append(d.batch.Groups, g)
+	}
 }
 
 // run hashes the tokens and extras of each block.

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/rhizome-router/rhizome/engine/kvwire"
 	"github.com/rhizome-router/rhizome/engine/kvwire/wiretest"
 	"github.com/rhizome-router/rhizome/kv"
 )
@@ -193,6 +194,33 @@ func TestEmptyEvents(t *testing.T) {
 		[]any{"BlockRemoved", []any{}, "GPU"}), "m")
 	if err != nil || b.BadEvents != 0 || len(b.Ops) != 0 {
 		t.Errorf("%+v, %v", b, err)
+	}
+}
+
+// What a batch says of the groups beside main attention.
+func TestGroups(t *testing.T) {
+	windowed := func(group int, kind string, more ...any) m {
+		return stored(append([]any{"group_idx", group, "kv_cache_spec_kind", kind}, more...)...)
+	}
+	const window = "kv_cache_spec_sliding_window"
+	array := []any{"BlockStored", []any{7}, nil, []any{1, 2, 3}, 4, nil, "GPU", nil, nil, 9, "sliding_window", 4096}
+	b, err := Decode(wiretest.Batch(t,
+		windowed(0, "full_attention"), windowed(1, "sliding_window", window, 128), windowed(1, "sliding_window", window, 64),
+		windowed(2, "mamba"), array, windowed(4, "sliding_window_mla", window, 1),
+		windowed(5, "sliding_window"), windowed(6, "sliding_window", window, 0), windowed(7, "sliding_window", window, "128"),
+		windowed(8, "chunked_local_attention", window, 128), windowed(10, "holographic", window, 128),
+		windowed(11, "mamba", "block_size", 0), windowed(12, "mamba", "token_ids", []any{})), "m")
+	want := []kvwire.Group{{ID: 1, WindowTokens: 128, BlockTokens: 3}, {ID: 2, WindowTokens: 1, BlockTokens: 3},
+		{ID: 9, WindowTokens: 4096, BlockTokens: 4}, {ID: 4, WindowTokens: 1, BlockTokens: 3}}
+	if diff := cmp.Diff(want, b.Groups); err != nil || b.BadEvents > 0 || diff != "" {
+		t.Errorf("%v, %d bad events, -want +got:\n%s", err, b.BadEvents, diff)
+	}
+	var many []any
+	for i := range 100 {
+		many = append(many, windowed(i+1, "mamba"))
+	}
+	if b, err := Decode(wiretest.Batch(t, many...), "m"); err != nil || len(b.Groups) != 32 || len(b.Ops) != 100 {
+		t.Errorf("%d groups, %d ops, %v", len(b.Groups), len(b.Ops), err)
 	}
 }
 

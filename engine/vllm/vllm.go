@@ -16,7 +16,7 @@ import (
 var dialect = kvwire.Dialect{
 	Engine: "vLLM",
 	Stored: []kvwire.Field{kvwire.FieldType, kvwire.FieldHashes, kvwire.FieldParent, kvwire.FieldTokens, kvwire.FieldBlockSize,
-		kvwire.FieldLoraID, kvwire.FieldMedium, kvwire.FieldLoraName, kvwire.FieldExtraKeys, kvwire.FieldGroup, kvwire.FieldKind},
+		kvwire.FieldLoraID, kvwire.FieldMedium, kvwire.FieldLoraName, kvwire.FieldExtraKeys, kvwire.FieldGroup, kvwire.FieldKind, kvwire.FieldWindow},
 	Removed:    []kvwire.Field{kvwire.FieldType, kvwire.FieldHashes, kvwire.FieldMedium, kvwire.FieldGroup},
 	Cleared:    []kvwire.Field{kvwire.FieldType, kvwire.FieldMedium},
 	ClearTiers: kv.HBM.Mask(),

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"strconv"
@@ -83,12 +82,12 @@ func TestDetectVLLM(t *testing.T) {
 
 // Where nobody says where events are, the default ports are tried.
 func TestDetectTriesTheDefaultPort(t *testing.T) {
-	pub, err := zmtp.ListenPub("127.0.0.1:0", zmtp.PubOptions{})
+	port := closedPort(t)
+	pub, err := zmtp.ListenPub(fmt.Sprintf("127.0.0.1:%d", port), zmtp.PubOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer pub.Close()
-	port := pub.Addr().(*net.TCPAddr).Port
 	answers := map[string]string{"/metrics": "process_start_time_seconds 1\n"}
 	w := pages(t, answers)
 	w.eventsPort = port

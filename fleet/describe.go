@@ -21,7 +21,10 @@ func (f *Fleet) Ready() error {
 			continue
 		}
 		any = true
-		if m.Worker.Spec.Events != "" && !m.Cache().Live {
+		switch c := m.Cache(); {
+		case c.Known == Unknown:
+			return errors.New("still asking " + m.Worker.Spec.URL + " what it is")
+		case c.Known == ByEvents && !c.Live:
 			return errors.New("still connecting to the KV events of " + m.Worker.Spec.URL)
 		}
 	}
@@ -33,14 +36,19 @@ func (f *Fleet) Ready() error {
 
 // Description is one member as the admin API shows it under /workers.
 type Description struct {
-	Worker     string         `json:"worker"` // its URL
-	ID         string         `json:"id"`
-	Rank       int16          `json:"rank"` // -1: the worker as a whole
-	Class      string         `json:"class"`
-	Models     []string       `json:"models"`
-	Healthy    bool           `json:"healthy"`
-	Events     string         `json:"events,omitempty"`
-	HeldTokens map[string]int `json:"held_tokens"` // by tier
+	Worker  string   `json:"worker"` // its URL
+	ID      string   `json:"id"`
+	Rank    int16    `json:"rank"` // -1: the worker as a whole
+	Class   string   `json:"class"`
+	Models  []string `json:"models"`
+	Healthy bool     `json:"healthy"`
+	Engine  string   `json:"engine,omitempty"` // once it was asked
+	Version string   `json:"version,omitempty"`
+	Events  string   `json:"events,omitempty"`
+	// WithoutEvents is why its KV events are not followed.
+	WithoutEvents string         `json:"without_events,omitempty"`
+	Signals       Signals        `json:"signals"`
+	HeldTokens    map[string]int `json:"held_tokens"` // by tier
 }
 
 // Describe returns every member.
@@ -55,9 +63,11 @@ func (f *Fleet) Describe() []Description {
 		}
 		for _, m := range w.members {
 			c := m.Cache()
+			id, _ := w.Identity()
 			out = append(out, Description{
 				Worker: w.Spec.URL, ID: w.ID.String(), Rank: m.Target.Rank, Class: m.Class.Name, Models: models,
-				Healthy: m.Healthy(), Events: w.Spec.Events, HeldTokens: heldByTier(&c),
+				Healthy: m.Healthy(), Engine: id.Engine, Version: id.Version, Events: id.Events, WithoutEvents: id.ApproximateReason,
+				Signals: m.Signals(), HeldTokens: heldByTier(&c),
 			})
 		}
 	}
@@ -86,7 +96,7 @@ type IndexState struct {
 type CacheState struct {
 	Worker      string         `json:"worker"`
 	Rank        int16          `json:"rank"`
-	Source      string         `json:"source"` // "events", or "sent" where there are none
+	Source      string         `json:"source"` // "events", "sent" where there are none, or "unknown"
 	Live        bool           `json:"live"`
 	Stalled     bool           `json:"stalled"`
 	BlockTokens int            `json:"block_tokens"`
@@ -111,13 +121,13 @@ func (f *Fleet) DescribeIndex() IndexState {
 	for _, m := range f.View().Members {
 		c := m.Cache()
 		s := CacheState{
-			Worker: m.Worker.Spec.URL, Rank: m.Target.Rank, Source: "sent", Live: c.Live, Stalled: m.Stalled(now),
+			Worker: m.Worker.Spec.URL, Rank: m.Target.Rank, Source: c.Known.String(), Live: c.Live, Stalled: m.Stalled(now),
 			BlockTokens: c.BlockTokens, HeldTokens: heldByTier(&c), Next: c.Next, SinceBatchSeconds: -1,
 			Blocks: c.Log.Blocks, LogBytes: c.Log.Bytes, Unkeyed: c.Log.Unkeyed, Refused: c.Log.Refused,
 			BadEvents: c.BadEvents, Resets: c.Resets,
 		}
 		if feed := m.feed.Load(); feed != nil {
-			s.Source, s.Feed = "events", feed.Stats()
+			s.Feed = feed.Stats()
 		}
 		if c.Batches > 0 {
 			s.SinceBatchSeconds = now.Sub(c.LastBatch).Seconds()

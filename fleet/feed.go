@@ -15,22 +15,27 @@ import (
 type follower struct {
 	f       *Fleet
 	m       *Member
+	rule    index.TierRule
 	stream  *crdt.Stream
 	cache   Cache // published after each event
 	changes []index.Change
 }
 
-// follow runs one rank's feed until ctx ends. A worker without an events
-// endpoint has none: its cache is known by what was sent to it.
-func (f *Fleet) follow(ctx context.Context, w *worker, m *Member, model string) {
-	if w.Spec.Events == "" {
-		f.deps.Log.Warn("worker has no KV events; its cache is guessed from what is sent to it",
-			"worker", w.Spec.URL, "fix", "name its events endpoint: --worker 'URL,events=tcp://HOST:5557,replay=tcp://HOST:5558'")
+// follow runs one rank's feed until ctx ends. A worker without KV events has
+// none: its cache is known by what was sent to it.
+func (f *Fleet) follow(ctx context.Context, w *worker, m *Member, id engine.Identity, model string) {
+	cache := m.Cache()
+	cache.BlockTokens = id.BlockTokens
+	if id.Events == "" {
+		cache.Known = BySent
+		m.SetCache(cache)
 		return
 	}
-	fw := &follower{f: f, m: m, stream: crdt.NewStream(crdt.StreamConfig{Counted: true}), cache: m.Cache()}
+	cache.Known = ByEvents
+	m.SetCache(cache)
+	fw := &follower{f: f, m: m, stream: crdt.NewStream(crdt.StreamConfig{Counted: id.Engine == engine.VLLM}), cache: cache, rule: ruleOf(id)}
 	feed := engine.NewFeed(engine.FeedConfig{
-		Events: w.Spec.Events, Replay: w.Spec.Replay, Model: cmp.Or(w.Spec.Model, model), Rank: max(0, int(m.Target.Rank)),
+		Engine: id.Engine, Events: id.Events, Replay: id.Replay, Model: cmp.Or(w.Spec.Model, model), Rank: max(0, int(m.Target.Rank)),
 		Clock: f.deps.Clock, Log: f.deps.Log.With("worker", w.Spec.URL),
 	})
 	m.feed.Store(feed)
@@ -39,11 +44,21 @@ func (f *Fleet) follow(ctx context.Context, w *worker, m *Member, model string) 
 	}
 }
 
+// ruleOf is how an engine goes on from HBM to lower tiers.
+func ruleOf(id engine.Identity) index.TierRule {
+	if id.Engine == engine.SGLang {
+		return index.DeviceThenHost
+	}
+	return index.HBMThenOneTier
+}
+
 // handle takes one event of the feed; the feed calls it from one goroutine.
 func (fw *follower) handle(e engine.FeedEvent) {
 	switch e.Kind {
 	case engine.FeedConnected:
-		fw.cache.Live = true
+		// What can be replayed has been: the cache is that of this process.
+		fw.cache.Live, fw.cache.FreshAt = true, fw.f.deps.Clock.Now()
+		fw.m.outdated.Store(false)
 	case engine.FeedDisconnected:
 		fw.cache.Live = false
 	case engine.FeedReset:
@@ -57,15 +72,23 @@ func (fw *follower) handle(e engine.FeedEvent) {
 
 // reset starts the cache anew in a slot of its own, which readers see at once.
 func (fw *follower) reset(next uint64) {
-	old := fw.cache.Slot
 	fw.stream.Start(next)
+	fw.m.outdated.Store(false)
 	fw.cache = Cache{
-		Slot: fw.f.deps.Index.Open(index.HBMThenOneTier), Live: fw.cache.Live, BlockTokens: fw.cache.BlockTokens,
+		Known: ByEvents, Live: fw.cache.Live, BlockTokens: fw.cache.BlockTokens, Next: next, FreshAt: fw.f.deps.Clock.Now(),
 		Batches: fw.cache.Batches, BadEvents: fw.cache.BadEvents, Resets: fw.cache.Resets + 1,
 	}
-	fw.m.SetCache(fw.cache)
-	fw.f.deps.Index.Drop(old)
-	fw.f.deps.Approx.Drop(old)
+	fw.f.newSlot(fw.m, &fw.cache, fw.rule)
+}
+
+// newSlot gives a member's cache a fresh slot, publishes it and forgets the old
+// one.
+func (f *Fleet) newSlot(m *Member, c *Cache, rule index.TierRule) {
+	old := m.Cache().Slot
+	c.Slot = f.deps.Index.Open(rule)
+	m.SetCache(*c)
+	f.deps.Index.Drop(old)
+	f.deps.Approx.Drop(old)
 }
 
 func (fw *follower) apply(e engine.FeedEvent) {

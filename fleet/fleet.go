@@ -85,23 +85,22 @@ func New(cfg Config, deps Deps, specs []engine.Spec, class func(engine.Spec) (co
 		if err != nil {
 			return nil, err
 		}
-		f.workers = append(f.workers, &worker{Worker: w, members: f.newMembers(w, constants)})
+		f.workers = append(f.workers, &worker{Worker: w, members: f.newMembers(w, constants, engine.Identity{Ranks: w.Spec.Ranks})})
 	}
 	f.publish()
 	return f, nil
 }
 
-// newMembers makes one member a rank, or a single one where ranks can't be
-// told apart.
-func (f *Fleet) newMembers(w *engine.Worker, class cost.Class) []*Member {
+// newMembers makes one member a rank, or a single one where there is but one.
+func (f *Fleet) newMembers(w *engine.Worker, class cost.Class, id engine.Identity) []*Member {
 	var members []*Member
-	ranks := max(1, w.Spec.Ranks)
+	ranks := max(1, id.Ranks)
 	for rank := range ranks {
 		t := kv.Target{Worker: w.ID, Rank: int16(rank)}
 		if ranks == 1 {
 			t.Rank = kv.NoRank
 		}
-		members = append(members, NewMember(t, w, class, f.deps.Index.Open(index.HBMThenOneTier)))
+		members = append(members, NewMember(t, w, class, f.deps.Index.Open(ruleOf(id))))
 	}
 	return members
 }
@@ -132,7 +131,7 @@ func (f *Fleet) Run(ctx context.Context) {
 }
 
 // supervise asks one worker for its models until ctx ends. Once it has named
-// them, it is scraped and its events are followed.
+// them and said what it is, it is scraped and its events are followed.
 func (f *Fleet) supervise(ctx context.Context, w *worker) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -145,21 +144,23 @@ func (f *Fleet) supervise(ctx context.Context, w *worker) {
 				f.deps.Log.Info("worker health", "worker", w.Spec.URL, "healthy", healthy, "err", err)
 			}
 		}
+		if healthy && !following {
+			if id, ok := f.identify(ctx, w); ok {
+				following = true
+				wg.Go(func() { f.scrape(ctx, w) })
+				for _, m := range w.members {
+					wg.Go(func() { f.follow(ctx, w, m, id, models[0].ID) })
+				}
+			}
+		}
 		if healthy && !slices.Equal(models, w.models) {
 			f.mu.Lock()
 			w.models = models
 			f.publish()
 			f.mu.Unlock()
 		}
-		if healthy && !following {
-			following = true
-			wg.Go(func() { f.scrape(ctx, w) })
-			for _, m := range w.members {
-				wg.Go(func() { f.follow(ctx, w, m, models[0].ID) })
-			}
-		}
 		pause := f.cfg.ProbeInterval
-		if !healthy || !w.members[0].Healthy() {
+		if !healthy || !following {
 			pause = f.cfg.RetryInterval
 		}
 		if f.deps.Clock.Sleep(ctx, pause) != nil {
@@ -174,22 +175,96 @@ func (f *Fleet) probe(ctx context.Context, w *worker) ([]engine.Model, error) {
 	return w.Models(ctx)
 }
 
+// identify asks a worker what it is. A worker that turns out to have several
+// data-parallel ranks, which nobody configured, gets a member for each.
+func (f *Fleet) identify(ctx context.Context, w *worker) (engine.Identity, bool) {
+	id, err := w.Detect(ctx)
+	if err != nil {
+		f.deps.Log.Warn("worker does not say what it is; asking again", "worker", w.Spec.URL, "err", err)
+		return id, false
+	}
+	f.deps.Log.Info("worker", "worker", w.Spec.URL, "engine", id.Engine, "version", id.Version, "ranks", id.Ranks,
+		"block_tokens", id.BlockTokens, "events", id.Events, "guessed", id.Guessed)
+	if id.ApproximateReason != "" {
+		f.deps.Log.Warn("worker's cache is guessed from what is sent to it", "worker", w.Spec.URL, "why", id.ApproximateReason)
+	}
+	if len(w.members) == 1 && id.Ranks > 1 {
+		single := w.members[0]
+		f.mu.Lock()
+		w.members = f.newMembers(w.Worker, single.Class, id)
+		for _, m := range w.members {
+			m.SetHealthy(true)
+		}
+		f.publish()
+		f.mu.Unlock()
+		f.deps.Index.Drop(single.Cache().Slot)
+		return id, true
+	}
+	for _, m := range w.members {
+		if rule := ruleOf(id); rule != index.HBMThenOneTier {
+			c := m.Cache()
+			f.newSlot(m, &c, rule)
+		}
+	}
+	return id, true
+}
+
 // scrape reads one worker's metrics until ctx ends. A failed scrape keeps the
-// old values.
+// old values, which age.
 func (f *Fleet) scrape(ctx context.Context, w *worker) {
+	meters := make([]meter, len(w.members))
+	var boot bootWatch
 	for {
 		scrapeCtx, cancel := context.WithTimeout(ctx, f.cfg.ProbeTimeout)
 		t, err := w.Scrape(scrapeCtx)
 		cancel()
+		now := f.deps.Clock.Now()
 		if err != nil {
 			f.deps.Log.Debug("scrape failed", "worker", w.Spec.URL, "err", err)
 		} else {
-			for _, m := range w.members {
-				m.signals.Store(&t)
+			restarted, before := boot.observe(now, t.ProcessStartSeconds)
+			for i, m := range w.members {
+				if restarted {
+					f.restarted(m, before)
+				}
+				s := meters[i].observe(now, t.Rank(int(m.Target.Rank)), m)
+				m.signals.Store(&s)
 			}
 		}
 		if f.deps.Clock.Sleep(ctx, f.cfg.ScrapeInterval) != nil {
 			return
 		}
 	}
+}
+
+// bootWatch notices a new process behind a worker's address.
+type bootWatch struct {
+	started engine.Value
+	at      clock.Instant // last seen with that start
+}
+
+// observe reports whether the process is another one than last time, and when
+// the former one was seen last.
+func (b *bootWatch) observe(now clock.Instant, started engine.Value) (restarted bool, before clock.Instant) {
+	restarted, before = b.started.Known && started.Known && b.started != started, b.at
+	if started.Known {
+		b.started, b.at = started, now
+	}
+	return restarted, before
+}
+
+// restarted empties a member whose process is a new one, unless its feed has
+// noticed that by itself since the former process was seen last. Where events
+// are followed the feed will reset the cache in its own time; until then what
+// is known of it is not to be used.
+func (f *Fleet) restarted(m *Member, before clock.Instant) {
+	c := m.Cache()
+	if c.Known == ByEvents {
+		if c.FreshAt < before {
+			m.outdated.Store(true)
+		}
+		return
+	}
+	f.deps.Log.Info("worker restarted", "worker", m.Worker.Spec.URL)
+	f.newSlot(m, &c, index.HBMThenOneTier)
 }

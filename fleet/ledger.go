@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/rhizome-router/rhizome/clock"
@@ -47,6 +48,7 @@ type Ledger struct {
 	// headSince is when the prefill of queue[0] could start.
 	headSince clock.Instant
 	scratch   []cost.Resident
+	booked    atomic.Int32 // InFlight, for readers outside the router
 }
 
 // sums are the aggregates, so that a decision costs the same however many
@@ -61,6 +63,9 @@ type sums struct {
 
 // InFlight returns how many requests are booked and not released.
 func (l *Ledger) InFlight() int { return len(l.queue) + len(l.residents) }
+
+// Booked is InFlight for anyone: it may be called at any time.
+func (l *Ledger) Booked() int { return int(l.booked.Load()) }
 
 // Book adds b to the queue.
 func (l *Ledger) Book(now clock.Instant, b *Booking) {
@@ -77,6 +82,7 @@ func (l *Ledger) Book(now clock.Instant, b *Booking) {
 		l.headSince = now
 	}
 	l.queue = append(l.queue, b)
+	l.booked.Add(1)
 	l.sums.queuedTokens += b.UncachedTokens
 	l.sums.queuedPairs += b.UncachedPairs
 	l.sums.uniqueTokens += b.uniqueTokens()
@@ -115,6 +121,7 @@ func (l *Ledger) Release(now clock.Instant, b *Booking) {
 		return
 	}
 	b.stage = released
+	l.booked.Add(-1)
 	l.sums.uniqueTokens -= b.uniqueTokens()
 	if l.InFlight() == 0 {
 		l.sums = sums{} // nothing drifts, however long the process lives

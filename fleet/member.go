@@ -28,15 +28,36 @@ type Member struct {
 
 	healthy atomic.Bool
 	cache   atomic.Pointer[Cache]
-	signals atomic.Pointer[engine.Telemetry]
+	signals atomic.Pointer[Signals]
 	// sentTokens counts what was sent, for a worker without KV events.
 	sentTokens atomic.Uint64
 	stall      stall
 	feed       atomic.Pointer[engine.Feed] // nil without KV events
+	// outdated says that the worker's process is a new one and its feed has not
+	// started over yet.
+	outdated atomic.Bool
 }
+
+// Known says what a member's cache is known by.
+type Known uint8
+
+const (
+	// Unknown: the worker was not asked yet.
+	Unknown Known = iota
+	// BySent: by what this replica sent there, for a worker without KV events.
+	BySent
+	// ByEvents: by the worker's own KV events.
+	ByEvents
+)
+
+var knownNames = [...]string{"unknown", "sent", "events"}
+
+// String returns the name that the admin API shows.
+func (k Known) String() string { return knownNames[k] }
 
 // Cache is what is known of a member's KV cache at one moment.
 type Cache struct {
+	Known Known
 	// Slot is the member's present slot in the index: a new one each time the
 	// cache starts anew.
 	Slot index.Slot
@@ -56,6 +77,9 @@ type Cache struct {
 	// before came.
 	Next      uint64
 	LastBatch clock.Instant
+	// FreshAt is when the feed last started over or connected: what is known is
+	// of the process that ran then.
+	FreshAt clock.Instant
 	// Batches, BadEvents and Resets count what the feed brought.
 	Batches, BadEvents, Resets uint64
 	// Log is the size of the stream log behind this.
@@ -83,18 +107,23 @@ func (m *Member) Healthy() bool { return m.healthy.Load() }
 // Cache returns the present view of the cache.
 func (m *Member) Cache() Cache { return *m.cache.Load() }
 
-// Signals returns the last scraped telemetry; ok is false before the first.
-func (m *Member) Signals() (t engine.Telemetry, ok bool) {
+// Outdated reports whether what is known of the cache is that of a process
+// which is no more.
+func (m *Member) Outdated() bool { return m.outdated.Load() }
+
+// Signals returns what is known of the load and the limits, nothing but
+// defaults before the first scrape.
+func (m *Member) Signals() Signals {
 	if p := m.signals.Load(); p != nil {
-		return *p, true
+		return *p
 	}
-	return engine.Telemetry{}, false
+	return Signals{}
 }
 
 // Clock is the number of tokens the member's cache has taken in: what ages the
 // things it holds. Without KV events it counts what was sent there.
 func (m *Member) Clock(c *Cache) uint64 {
-	if m.Worker.Spec.Events != "" {
+	if c.Known == ByEvents {
 		return c.StoredTokens
 	}
 	return m.sentTokens.Load()
@@ -109,11 +138,9 @@ func (m *Member) Sent(uncachedTokens int) { m.sentTokens.Add(uint64(max(0, uncac
 // before that nothing is too old. Without KV events, HBM's capacity counts.
 func (m *Member) Horizon(c *Cache) index.Horizon {
 	h := index.Horizon{Now: m.Clock(c), HBM: math.MaxUint64}
-	if m.Worker.Spec.Events == "" {
-		if t, ok := m.Signals(); ok {
-			if capacity := t.CapacityTokens(int(m.Target.Rank)); capacity > 0 {
-				h.HBM = uint64(capacity)
-			}
+	if c.Known != ByEvents {
+		if capacity := m.Signals().CapacityTokens; capacity.Source != Default {
+			h.HBM = uint64(capacity.Value)
 		}
 		return h
 	}

@@ -1,18 +1,21 @@
 package fleet
 
 import (
+	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/engine"
 	"github.com/rhizome-router/rhizome/kv"
 )
 
 // Signal is one number that a decision rests on, with where it comes from.
 type Signal struct {
-	Value  float64
-	Source Source
-	At     clock.Instant // when it was read; 0 for defaults and configuration
+	Value  float64       `json:"value"`
+	Source Source        `json:"source"`
+	At     clock.Instant `json:"at_nanos"` // when it was read, by this replica's clock; 0 for defaults and configuration
 }
 
 // Age returns how old the number is at an instant; 0 for what does not age.
@@ -39,27 +42,100 @@ var sourceNames = [...]string{"default", "configured", "learned", "scraped"}
 // String returns the source's name as explanations show it.
 func (s Source) String() string { return sourceNames[s] }
 
+// MarshalText makes the source its name in JSON.
+func (s Source) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (s *Source) UnmarshalText(text []byte) error {
+	i := slices.Index(sourceNames[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("unknown source %q", text)
+	}
+	*s = Source(i)
+	return nil
+}
+
 // Signals is what is known of a member's load and limits beyond its bookings.
 // The zero value is what a worker that says nothing gets.
 type Signals struct {
 	// CapacityTokens is its KV pool in HBM; 0 by default, which sets no limit.
-	CapacityTokens Signal
+	CapacityTokens Signal `json:"capacity_tokens"`
 	// MaxSeqs is how many sequences it runs at most.
-	MaxSeqs Signal
+	MaxSeqs Signal `json:"max_seqs"`
 	// KVUsage is the share of its KV pool in use, 0 to 1.
-	KVUsage Signal
+	KVUsage Signal `json:"kv_usage"`
 	// Running and Waiting are its requests, ours included.
-	Running, Waiting Signal
+	Running Signal `json:"running"`
+	Waiting Signal `json:"waiting"`
 	// ForeignRunning and ForeignWaiting are those that aren't ours: what other
 	// routers or clients sent there.
-	ForeignRunning, ForeignWaiting Signal
+	ForeignRunning Signal `json:"foreign_running"`
+	ForeignWaiting Signal `json:"foreign_waiting"`
 	// WaitingTokens is the prefill work of its waiting requests, ours
 	// included, where the engine tells it.
-	WaitingTokens Signal
-	// Rho is each tier's link utilisation, 0 to 1, higher is more congested.
-	Rho [kv.NumTiers]Signal
+	WaitingTokens Signal `json:"waiting_tokens"`
+	// Rho is each tier's link utilisation, 0 to 1, higher is more congested, and
+	// BytesPerMicro the best bandwidth seen on it.
+	Rho           [kv.NumTiers]Signal `json:"rho"` // by tier
+	BytesPerMicro [kv.NumTiers]Signal `json:"bytes_per_micro"`
 	// KVBytes is the size of a token's KV.
-	KVBytes Signal
+	KVBytes Signal `json:"kv_bytes"`
+}
+
+// defaultMaxSeqs is assumed of a worker that does not say how many sequences it
+// runs at most: vLLM's default.
+const defaultMaxSeqs = 256
+
+// meter turns one member's telemetry into its signals.
+type meter struct {
+	foreign foreign
+	links   [kv.NumTiers]link
+	maxSeqs float64 // learned upward
+}
+
+// observe takes one scrape.
+func (x *meter) observe(now clock.Instant, t engine.RankTelemetry, m *Member) Signals {
+	scraped := func(v engine.Value) Signal {
+		if !v.Known {
+			return Signal{}
+		}
+		return Signal{v.Value, Scraped, now}
+	}
+	s := Signals{
+		CapacityTokens: scraped(t.HBMTokens), MaxSeqs: scraped(t.MaxSeqs), KVUsage: scraped(t.KVUsage),
+		Running: scraped(t.Running), Waiting: scraped(t.Waiting), WaitingTokens: scraped(t.WaitingTokens),
+	}
+	if s.CapacityTokens.Source == Default && m.Class.CapacityTokens > 0 {
+		s.CapacityTokens = Signal{Value: m.Class.CapacityTokens, Source: Configured}
+	}
+	if s.MaxSeqs.Source == Default {
+		x.maxSeqs = max(x.maxSeqs, defaultMaxSeqs)
+		s.MaxSeqs = Signal{Value: x.maxSeqs}
+		if t.Waiting.Value > 0 && t.Running.Value > x.maxSeqs {
+			x.maxSeqs = t.Running.Value
+			s.MaxSeqs = Signal{x.maxSeqs, Learned, now}
+		}
+	}
+	if t.Running.Known && t.Waiting.Known {
+		alien := x.foreign.observe(t.Running.Value+t.Waiting.Value, float64(m.Ledger.Booked()))
+		waiting := min(alien, t.Waiting.Value)
+		s.ForeignWaiting, s.ForeignRunning = Signal{waiting, Learned, now}, Signal{alien - waiting, Learned, now}
+	}
+	for tier := kv.CPU; tier < kv.NumTiers; tier++ {
+		c := t.Tiers[tier]
+		if !c.LoadBytes.Known {
+			continue
+		}
+		l := &x.links[tier]
+		s.Rho[tier] = Signal{l.observe(now, c.LoadBytes.Value, c.LoadSeconds.Value, c.LoadSeconds.Known), Learned, now}
+		if l.bytesPerMicro > 0 && c.LoadSeconds.Known {
+			s.BytesPerMicro[tier] = Signal{l.bytesPerMicro, Learned, now}
+		}
+	}
+	if bytes := t.Tiers[kv.CPU].LoadBytes; bytes.Value > 0 && t.ExternalHitsTokens.Value > 0 {
+		s.KVBytes = Signal{bytes.Value / t.ExternalHitsTokens.Value, Learned, now}
+	}
+	return s
 }
 
 // foreignWindow is over how many scrapes a foreign request must show: a gauge

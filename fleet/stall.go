@@ -57,5 +57,5 @@ func (m *Member) FirstToken(now clock.Instant, uncachedTokens float64) {
 // Stalled reports whether the member's KV events have fallen silent though
 // they should not have: what the index holds of it counts half.
 func (m *Member) Stalled(now clock.Instant) bool {
-	return m.Worker.Spec.Events != "" && m.stall.stalled(now)
+	return m.cache.Load().Known == ByEvents && m.stall.stalled(now)
 }

@@ -72,7 +72,7 @@ func newLab(tb testing.TB, policy route.Policy, weights cost.Weights) *lab {
 		class.CapacityTokens = float64(preset.PoolTokens)
 		m := fleet.NewMember(kv.Target{Worker: w.ID, Rank: kv.NoRank}, w, class, prefixes.Open(index.HBMThenOneTier))
 		m.SetHealthy(true)
-		l.caches = append(l.caches, fleet.Cache{Slot: m.Cache().Slot, Live: true, BlockTokens: labBlock})
+		l.caches = append(l.caches, fleet.Cache{Slot: m.Cache().Slot, Known: fleet.ByEvents, Live: true, BlockTokens: labBlock})
 		l.members, l.engines = append(l.members, m), append(l.engines, e)
 	}
 	l.view = fleet.NewView(l.members, []fleet.Served{{Model: engine.Model{ID: "m"}, Members: l.members}})

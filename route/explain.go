@@ -6,6 +6,7 @@ import (
 
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/cost"
+	"github.com/rhizome-router/rhizome/fleet"
 )
 
 // Explanation is one decision as it was made, and what came of it. Negative
@@ -46,6 +47,8 @@ type Candidate struct {
 	CostMicros   float64    `json:"cost_micros"`
 	Scale        float64    `json:"scale"` // of the worker's constants
 	Chosen       bool       `json:"chosen,omitempty"`
+	// Signals is what the worker was known to say, each with its source.
+	Signals fleet.Signals `json:"signals"`
 }
 
 // maxCandidates bounds what is kept of one decision.
@@ -71,7 +74,7 @@ func (r *Router) explain(now clock.Instant, q Query, request cost.Request, d *De
 		out := Candidate{
 			Worker: c.member.Worker.Spec.URL, HBMTokens: int(c.hit.HBMTokens), LowerTokens: int(c.hit.LowerTokens), Source: c.source,
 			QueuedTokens: int(c.load.QueuedTokens), Decoding: int(c.load.Decoding), InFlight: c.member.Ledger.InFlight(),
-			Terms: c.terms, CostMicros: c.total, Scale: c.scale, Chosen: i == chosen,
+			Terms: c.terms, CostMicros: c.total, Scale: c.scale, Chosen: i == chosen, Signals: c.signals,
 		}
 		if out.LowerTokens > 0 {
 			out.Tier = c.hit.Tier.String()

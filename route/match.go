@@ -36,10 +36,12 @@ func (r *Router) match(members []*fleet.Member, p *prompt.Request) []matched {
 	bySlot := make(map[index.Slot]int, len(members))
 	for i, m := range members {
 		out[i].cache = m.Cache()
-		bySlot[out[i].cache.Slot] = i
+		if !m.Outdated() {
+			bySlot[out[i].cache.Slot] = i
+		}
 	}
-	for i, m := range members {
-		if exact(m, &out[i].cache, p) {
+	for i := range members {
+		if exact(&out[i].cache, p) {
 			out[i].blockTokens = out[i].cache.BlockTokens
 		}
 	}
@@ -71,8 +73,8 @@ func (r *Router) match(members []*fleet.Member, p *prompt.Request) []matched {
 }
 
 // exact reports whether the index speaks for a member and a prompt.
-func exact(m *fleet.Member, c *fleet.Cache, p *prompt.Request) bool {
-	return len(p.Tokens) > 0 && c.BlockTokens > 0 && m.Worker.Spec.Events != ""
+func exact(c *fleet.Cache, p *prompt.Request) bool {
+	return len(p.Tokens) > 0 && c.BlockTokens > 0 && c.Known == fleet.ByEvents
 }
 
 func blockSizes(all []matched) []int {

@@ -46,7 +46,7 @@ func newHouse(t testing.TB, policy Policy, workers int) *house {
 		}
 		m := fleet.NewMember(kv.Target{Worker: w.ID, Rank: kv.NoRank}, w, cost.Generic(), h.index.Open(index.HBMThenOneTier))
 		m.SetHealthy(true)
-		m.SetCache(fleet.Cache{Slot: m.Cache().Slot, Live: true, BlockTokens: blockTokens})
+		m.SetCache(fleet.Cache{Slot: m.Cache().Slot, Known: fleet.ByEvents, Live: true, BlockTokens: blockTokens})
 		h.members = append(h.members, m)
 	}
 	h.view = fleet.NewView(h.members, []fleet.Served{{Model: engine.Model{ID: "m"}, Members: h.members}})

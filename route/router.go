@@ -49,6 +49,7 @@ type Router struct {
 	output   cost.OutputLength
 	fits     map[string]*cost.ScaleFit // by class name
 	traffic  traffic
+	typical  typical
 	sessions *sessions
 	ring     *ring
 	stats    Stats
@@ -99,6 +100,7 @@ type candidate struct {
 	source   string // of the hit: fromEvents, fromSent or ""
 	exact    bool   // the index speaks for it
 	class    cost.Class
+	signals  fleet.Signals
 	scale    float64 // of class
 	overhead float64 // µs
 	load     cost.Load
@@ -153,14 +155,9 @@ func excluded(list []kv.Target, t kv.Target) bool {
 
 // price scores one member.
 func (r *Router) price(now clock.Instant, m *fleet.Member, h matched, p *prompt.Request, request cost.Request) candidate {
-	c := candidate{member: m, cache: h.cache, source: h.source, exact: h.blockTokens > 0}
+	c := candidate{member: m, cache: h.cache, source: h.source, exact: h.blockTokens > 0, signals: m.Signals()}
 	c.scale, c.overhead = r.fit(m)
-	c.class = m.Class.Scaled(c.scale)
-	if t, ok := m.Signals(); ok {
-		if capacity := t.CapacityTokens(int(m.Target.Rank)); capacity > 0 {
-			c.class.CapacityTokens = float64(capacity)
-		}
-	}
+	c.class = classOf(m, c.scale, &c.signals)
 	perByte, _ := r.sizes.TokensPerByte(p.Model)
 	c.hit = h.tokens(request.PromptTokens, perByte)
 	step := tokenTime(&c.class, m.Ledger.InFlight())
@@ -171,8 +168,65 @@ func (r *Router) price(now clock.Instant, m *fleet.Member, h matched, p *prompt.
 	if full {
 		c.load = m.Ledger.Load(now, &c.class, step, true)
 	}
+	r.addForeign(&c.load, &c.signals)
 	c.terms = cost.Score(&c.class, &c.load, request, c.hit, r.cfg.Weights)
 	return c
+}
+
+// classOf returns a member's constants at its scale, with the limits and
+// bandwidths that the worker told or showed.
+func classOf(m *fleet.Member, scale float64, s *fleet.Signals) cost.Class {
+	class := m.Class.Scaled(scale)
+	if s.CapacityTokens.Source != fleet.Default {
+		class.CapacityTokens = s.CapacityTokens.Value
+	}
+	if s.MaxSeqs.Value > 0 {
+		class.MaxSeqs = int(s.MaxSeqs.Value)
+	}
+	if s.KVBytes.Source != fleet.Default {
+		class.KVBytes = s.KVBytes.Value
+	}
+	for tier, bandwidth := range s.BytesPerMicro {
+		if bandwidth.Source != fleet.Default {
+			class.Links[tier].BytesPerMicro = bandwidth.Value
+		}
+	}
+	return class
+}
+
+// addForeign adds what others sent to a worker, each request taken for an
+// average one of ours, and how congested its links are.
+func (r *Router) addForeign(l *cost.Load, s *fleet.Signals) {
+	for tier := range l.Rho {
+		l.Rho[tier] = s.Rho[tier].Value
+	}
+	running, waiting := s.ForeignRunning.Value, s.ForeignWaiting.Value
+	l.Decoding += running
+	l.ContextTokens += running * r.typical.promptTokens
+	l.UniqueTokens += running * r.typical.promptTokens
+	l.RemainingTokens += running * r.output.Predict(0) / 2
+	if waiting <= 0 {
+		return
+	}
+	tokens := waiting * r.typical.uncachedTokens
+	if s.WaitingTokens.Source != fleet.Default && s.Waiting.Value > 0 {
+		tokens = s.WaitingTokens.Value * waiting / s.Waiting.Value
+	}
+	l.QueuedTokens += tokens
+	l.QueuedPairs += waiting * cost.Pairs(tokens/waiting, 0)
+	l.QueuedSeqs += int(waiting)
+}
+
+// typical is the mean request: what one that isn't ours is taken for.
+type typical struct {
+	promptTokens, uncachedTokens float64
+	requests                     float64
+}
+
+func (t *typical) observe(promptTokens, uncachedTokens float64) {
+	t.requests = min(t.requests+1, 200)
+	t.promptTokens += (promptTokens - t.promptTokens) / t.requests
+	t.uncachedTokens += (uncachedTokens - t.uncachedTokens) / t.requests
 }
 
 // addLaterWait completes the candidates' costs by what they make those wait
@@ -235,6 +289,7 @@ func (r *Router) book(now clock.Instant, q Query, request cost.Request, c *candi
 		member: c.member, booking: b, query: q.Prompt, bookedAt: now,
 		sample: idle && c.hit.LowerTokens == 0, alone: alone.TTFTMicros(),
 	}
+	r.typical.observe(request.PromptTokens, p)
 	r.traffic.observe(now, c.terms.PrefillMicros, len(r.cands))
 	r.promise(now, d, c)
 	r.sessions.put(now, q.Session, c.member.Target)

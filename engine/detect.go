@@ -102,8 +102,11 @@ func (w *Worker) detect(ctx context.Context) (Identity, error) {
 		return Identity{}, err
 	case info != nil:
 		return w.sglangIdentity(info), nil
+	case w.Spec.Engine == SGLang && w.Spec.Events != "": // it may ask for a key
+		return Identity{Engine: SGLang, Events: w.Spec.Events, Replay: w.Spec.Replay}, nil
 	case w.Spec.Engine == SGLang:
-		return Identity{}, fmt.Errorf("GET /server_info on worker %s gives nothing like SGLang's; leave out engine=%s to find out", w.Spec.URL, SGLang)
+		return Identity{}, fmt.Errorf("GET /server_info on worker %s gives nothing like SGLang's: name its events=tcp://HOST:PORT, or leave out engine=%s",
+			w.Spec.URL, SGLang)
 	}
 	return w.vllmIdentity(ctx)
 }

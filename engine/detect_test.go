@@ -207,6 +207,10 @@ func TestDetectErrors(t *testing.T) {
 	if _, err := w.Detect(t.Context()); err == nil || !strings.Contains(err.Error(), "nothing like SGLang's") {
 		t.Errorf("no SGLang: %v", err)
 	}
+	w.Spec.Events = "tcp://h:1"
+	if id, err := w.Detect(t.Context()); err != nil || id != (Identity{Engine: SGLang, Events: "tcp://h:1"}) {
+		t.Errorf("SGLang that says nothing: %+v, %v", id, err)
+	}
 	gone := pages(t, nil)
 	gone.base.Host = fmt.Sprintf("127.0.0.1:%d", closedPort(t))
 	if _, err := gone.Detect(t.Context()); !errors.Is(err, ErrConnect) {

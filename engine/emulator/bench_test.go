@@ -151,7 +151,7 @@ func BenchmarkNameBlocks(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		newSequence(1, 16, req.prompts[0], "", 0, 343, 1<<20)
+		newSequence(vllmNames(1, 16), req.prompts[0], "", 0, 343, 1<<20)
 	}
 }
 
@@ -161,11 +161,11 @@ func BenchmarkEncodeEvents(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	s := newSequence(1, 16, req.prompts[0], "", 0, 343, 1<<20)
+	s := newSequence(vllmNames(1, 16), req.prompts[0], "", 0, 343, 1<<20)
 	var buf []byte
 	b.ReportAllocs()
 	for b.Loop() {
-		buf = FormMap.appendStored(buf[:0], stored{hashes: s.keys, tokens: s.tokens[:16*len(s.keys)], blockTokens: 16, medium: "GPU"})
+		buf = vllmStored(buf[:0], FormMap, stored{hashes: s.keys, tokens: s.tokens[:16*len(s.keys)], blockTokens: 16, medium: "GPU"})
 	}
 	b.SetBytes(int64(len(buf)))
 }

@@ -2,6 +2,7 @@ package emulator
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/zeebo/xxh3"
 
@@ -18,42 +19,29 @@ type sequence struct {
 	salt         string
 }
 
+// namer names the blocks of a sequence that has the given salt, or "".
+type namer func(tokens []uint32, salt string) []kv.EngineHash
+
+// stopTokens is the most tokens of an answer that ends by itself.
+const stopTokens = 192
+
 // newSequence makes up the answer to a prompt and names the blocks. maxTokens 0
 // means that the answer ends by itself; choice tells several answers to one
-// prompt apart. room is what the context leaves for the answer, at least 1.
-func newSequence(seed uint64, blockTokens int, prompt []uint32, salt string, choice, maxTokens, room int) *sequence {
+// prompt apart. room is what the context leaves for the answer, at least 1. The
+// answer is appended to prompt, in place if there is capacity.
+func newSequence(name namer, prompt []uint32, salt string, choice, maxTokens, room int) *sequence {
 	a := answer{seed: hashTokens(prompt) + uint64(choice)*0x9E3779B97F4A7C15, n: maxTokens}
 	if maxTokens == 0 {
 		a.stop = true
-		a.n = min(64+int(a.seed%129), room)
+		a.n = min(64+int(a.seed%(stopTokens-63)), room)
 	}
 	s := &sequence{promptTokens: len(prompt), answer: a, salt: salt}
-	s.tokens = make([]uint32, len(prompt), len(prompt)+a.n)
-	copy(s.tokens, prompt)
+	s.tokens = slices.Grow(prompt, a.n)
 	for i := range a.n {
 		s.tokens = append(s.tokens, a.token(i))
 	}
-	s.keys = make([]kv.EngineHash, 0, len(s.tokens)/blockTokens)
-	parent := engineRoot(seed)
-	for i := 0; i+blockTokens <= len(s.tokens); i += blockTokens {
-		var c kv.Content
-		if i == 0 && salt != "" {
-			c = kv.ContentOf(s.tokens[:blockTokens], "x:"+salt)
-		} else {
-			c = kv.ContentOf(s.tokens[i : i+blockTokens])
-		}
-		parent = kv.Next(parent, c)
-		s.keys = append(s.keys, kv.EngineHash(parent))
-	}
+	s.keys = name(s.tokens, salt)
 	return s
-}
-
-// engineRoot is where a worker's own block hashes start from. Workers of
-// different seeds name equal blocks differently, as vLLM does unless told
-// otherwise.
-func engineRoot(seed uint64) kv.Key {
-	b := binary.LittleEndian.AppendUint64([]byte("emulator"), seed)
-	return kv.Key(xxh3.Hash(b))
 }
 
 // hashTokens depends on nothing but the tokens.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/engine/model"
+	"github.com/rhizome-router/rhizome/kv"
 )
 
 // Defaults of Config.
@@ -24,6 +25,9 @@ const (
 type Config struct {
 	Name string // told in x-emulator-worker; default: the HTTP address
 
+	Engine  Engine // default VLLM
+	Version string // the release it claims to be; default the dialect's own
+
 	// Addresses "host:port" to listen on; default 127.0.0.1 with any free port.
 	Addr       string // HTTP
 	EventsAddr string // KV events, a PUB socket
@@ -32,18 +36,24 @@ type Config struct {
 	Model       string // the model it serves; default DefaultModel
 	MaxModelLen int    // tokens of prompt and answer together; default DefaultMaxModelLen or what the pool admits, if less
 
-	Preset      model.Preset // zero: model.DefaultPreset
-	Timing      model.Timing // nil: the preset's
-	Schedule    model.Schedule
+	Preset      model.Preset       // zero: model.DefaultPreset
+	Timing      model.Timing       // nil: the preset's
+	Schedule    model.Schedule     // zero: the engine's usual
 	BlockTokens int                // default 16
 	PoolTokens  int                // HBM pool; default the preset's
 	MaxSeqs     int                // default 256
-	Tiers       []model.TierConfig // nil: CPU of four times the pool; empty: none
+	Tiers       []model.TierConfig // nil: CPU of four times the pool; empty: none. SGLang: CPU only
 
 	Speedup   float64   // modelled time per wall time; default 1
-	EventForm EventForm // default FormMap
-	Topic     string    // first frame of events; default empty, as vLLM
-	Seed      uint64    // of its block hashes; workers of a fleet take different ones
+	EventForm EventForm // default FormMap for vLLM, FormArray for SGLang
+	Topic     string    // first frame of events; default empty, as the engines
+	Seed      uint64    // of vLLM's block hashes and of lost events; workers of a fleet take different ones
+
+	// Faults of the KV events: each batch leaves EventDelay later, in wall
+	// time, and EventLoss of them, a share from 0 to 1, are not sent to
+	// subscribers. Replay has those that have left.
+	EventDelay time.Duration
+	EventLoss  float64
 
 	MaxBodyBytes int64 // of a request; default DefaultMaxBodyBytes
 	MaxRequests  int   // in the worker at once, more get 503; default DefaultMaxRequests
@@ -59,7 +69,9 @@ type Config struct {
 	Log   *slog.Logger // default: none
 }
 
-func (c Config) withDefaults() Config {
+func (c Config) withDefaults(d *dialect) Config {
+	c.Engine = d.engine
+	orString(&c.Version, d.version)
 	orString(&c.Addr, anyLocalPort)
 	orString(&c.EventsAddr, anyLocalPort)
 	orString(&c.ReplayAddr, anyLocalPort)
@@ -71,7 +83,10 @@ func (c Config) withDefaults() Config {
 		c.BlockTokens = model.DefaultBlockTokens
 	}
 	if c.EventForm == "" {
-		c.EventForm = FormMap
+		c.EventForm = d.form
+	}
+	if c.Schedule == 0 {
+		c.Schedule = d.schedule
 	}
 	if c.MaxBodyBytes == 0 {
 		c.MaxBodyBytes = DefaultMaxBodyBytes
@@ -97,21 +112,28 @@ func orString(p *string, def string) {
 	}
 }
 
-func (c Config) validate() error {
+func (c Config) validate(d *dialect) error {
 	switch {
+	case c.EventDelay < 0 || !(c.EventLoss >= 0 && c.EventLoss <= 1):
+		return fmt.Errorf("emulated worker: events late by %v, a share of %v lost; give a delay ≥ 0 and a share from 0 to 1", c.EventDelay, c.EventLoss)
 	case c.Speedup <= 0 || c.Speedup > 1e6:
 		return fmt.Errorf("emulated worker: speedup %v; give one in (0, 1e6]", c.Speedup)
 	case c.MaxBodyBytes < 0 || c.MaxRequests < 0 || c.TokenInterval < 0 || c.MaxModelLen < 0:
 		return errors.New("emulated worker: a limit is negative; leave it out for the default")
+	}
+	for _, t := range c.Tiers {
+		if t.Tier < kv.NumTiers && d.media[t.Tier] == "" {
+			return fmt.Errorf("emulated worker: %s does not tell of blocks on the tier %v; leave it out", c.Engine, t.Tier)
+		}
 	}
 	_, err := ParseEventForm(string(c.EventForm))
 	return err
 }
 
 // newModel builds the engine and settles what depends on it.
-func (c *Config) newModel() (*model.Worker, error) {
+func (c *Config) newModel(d *dialect) (*model.Worker, error) {
 	m, err := model.New(model.Config{
-		Preset: c.Preset, Timing: c.Timing, Schedule: c.Schedule, BlockTokens: c.BlockTokens,
+		Preset: c.Preset, Timing: c.Timing, Schedule: c.Schedule, CacheAtEnd: d.cacheAtEnd, BlockTokens: c.BlockTokens,
 		PoolTokens: c.PoolTokens, MaxSeqs: c.MaxSeqs, Tiers: c.Tiers,
 	})
 	if err != nil {

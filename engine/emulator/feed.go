@@ -10,42 +10,82 @@ import (
 	"github.com/rhizome-router/rhizome/engine/zmtp"
 )
 
-// Bounds of the replay ring: vLLM's default in batches, and one in bytes so
+// Bounds of the replay ring: the engines' default in batches, and one in bytes so
 // that a fleet of emulators fits in a laptop.
 const (
 	replayBatches  = 10_000
 	replayMaxBytes = 64 << 20
 )
 
-// feed publishes the model's cache events as vLLM does: one batch per engine
+// feed publishes the model's cache events as engines do: one batch per engine
 // iteration, live on a PUB socket and again, from a ring, on a ROUTER socket.
-// The owner goroutine calls it; only the ring is shared with replays.
+// The owner goroutine calls it; only the ring is shared with replays. faults.go
+// has what goes wrong on purpose.
 type feed struct {
-	form     EventForm
-	topic    []byte
-	pub      *zmtp.Pub
-	router   *zmtp.Router
-	contents *contents
+	dialect                *dialect
+	form                   EventForm
+	topic                  []byte
+	eventsAddr, replayAddr string // as bound
+	pub                    *zmtp.Pub
+	router                 *zmtp.Router
+	contents               *contents
 
 	at     float64 // of the batch in the making
 	n      int
 	events []byte // the n events of it, encoded
 	tokens []uint32
 
-	ring ring
+	ring   ring
+	faults faults
 }
 
-func newFeed(cfg Config) (*feed, error) {
-	f := &feed{form: cfg.EventForm, topic: []byte(cfg.Topic), contents: newContents(cfg.BlockTokens)}
-	var err error
-	if f.pub, err = zmtp.ListenPub(cfg.EventsAddr, zmtp.PubOptions{}); err != nil {
-		return nil, fmt.Errorf("emulated worker %s: listen for event subscribers on %s: %w", cfg.Name, cfg.EventsAddr, err)
+func newFeed(cfg Config, d *dialect) (*feed, error) {
+	f := &feed{
+		dialect: d, form: cfg.EventForm, topic: []byte(cfg.Topic), contents: newContents(cfg.BlockTokens), faults: newFaults(cfg),
 	}
-	if f.router, err = zmtp.ListenRouter(cfg.ReplayAddr, zmtp.RouterOptions{}, f.replay); err != nil {
-		f.pub.Close()
-		return nil, fmt.Errorf("emulated worker %s: listen for replay requests on %s: %w", cfg.Name, cfg.ReplayAddr, err)
+	if err := f.listen(cfg.EventsAddr, cfg.ReplayAddr); err != nil {
+		return nil, fmt.Errorf("emulated worker %s: %w", cfg.Name, err)
 	}
+	f.eventsAddr, f.replayAddr = f.pub.Addr().String(), f.router.Addr().String()
+	f.begin()
 	return f, nil
+}
+
+// listen opens the sockets.
+func (f *feed) listen(eventsAddr, replayAddr string) error {
+	pub, err := zmtp.ListenPub(eventsAddr, zmtp.PubOptions{})
+	if err != nil {
+		return fmt.Errorf("listen for event subscribers on %s: %w", eventsAddr, err)
+	}
+	router, err := zmtp.ListenRouter(replayAddr, zmtp.RouterOptions{}, f.replay)
+	if err != nil {
+		pub.Close()
+		return fmt.Errorf("listen for replay requests on %s: %w", replayAddr, err)
+	}
+	f.pub, f.router = pub, router
+	return nil
+}
+
+// begin starts the first batch of a life.
+func (f *feed) begin() {
+	if f.dialect.clearsAtStart {
+		f.n, f.events = 1, f.form.appendCleared(f.events)
+	}
+}
+
+// restart hangs up on everybody and starts over on the same ports. Batches not
+// published yet are lost. After an error nothing is published any more.
+func (f *feed) restart() error {
+	f.close()
+	f.n, f.events = 0, f.events[:0]
+	f.contents = newContents(f.contents.blockTokens)
+	f.ring.clear()
+	f.faults.late = nil
+	if err := f.listen(f.eventsAddr, f.replayAddr); err != nil {
+		return err
+	}
+	f.begin()
+	return nil
 }
 
 func (f *feed) close() {
@@ -61,46 +101,37 @@ func (f *feed) tell(e model.Event, s *sequence) {
 	}
 	f.at = e.At
 	f.n++
-	medium := media[e.Tier]
+	medium := f.dialect.media[e.Tier]
 	switch e.Kind {
 	case model.Stored:
-		f.events = f.form.appendStored(f.events, f.stored(e, s, medium))
+		f.events = f.dialect.stored(f.events, f.form, f.stored(e, s, medium))
 	case model.Removed:
-		f.events = f.form.appendRemoved(f.events, e.Blocks, medium)
-		for _, h := range e.Blocks {
-			f.contents.remove(h)
-		}
+		f.events = f.dialect.removed(f.events, f.form, e.Blocks, medium)
 	case model.Cleared:
 		f.events = f.form.appendCleared(f.events)
 	}
 }
 
 func (f *feed) stored(e model.Event, s *sequence, medium string) stored {
-	c := f.contents
-	out := stored{hashes: e.Blocks, hasParent: e.HasParent, parent: e.Parent, blockTokens: c.blockTokens, medium: medium}
+	c, bt := f.contents, f.contents.blockTokens
+	out := stored{hashes: e.Blocks, hasParent: e.HasParent, parent: e.Parent, blockTokens: bt, medium: medium}
 	if s != nil {
-		bt := c.blockTokens
-		out.tokens = s.tokens[e.First*bt : (e.First+len(e.Blocks))*bt]
-		for i, h := range e.Blocks {
-			salt := ""
-			if e.First+i == 0 {
-				salt = s.salt
-				out.salt = salt
-			}
-			c.add(h, out.tokens[i*bt:(i+1)*bt], salt)
+		out.tokens, out.salt = s.tokens[e.First*bt:(e.First+len(e.Blocks))*bt], s.salt
+		for i, n := range e.Contents {
+			c.set(n, out.tokens[i*bt:(i+1)*bt], s.salt)
 		}
 		return out
 	}
 	f.tokens = f.tokens[:0]
-	for _, h := range e.Blocks {
-		f.tokens = c.copyTo(f.tokens, h)
+	for _, n := range e.Contents {
+		f.tokens = append(f.tokens, c.of(n)...)
 	}
-	out.tokens = f.tokens
-	out.salt = c.salts[e.Blocks[0]]
+	out.tokens, out.salt = f.tokens, c.salts[e.Contents[0]]
 	return out
 }
 
-// flush publishes the batch in the making, if any.
+// flush ends the batch in the making, if any, and publishes it, at once or
+// when it is due.
 func (f *feed) flush() {
 	if f.n == 0 {
 		return
@@ -108,23 +139,38 @@ func (f *feed) flush() {
 	now := float64(time.Now().UnixNano()) / 1e9
 	payload := appendBatch(make([]byte, 0, len(f.events)+16), now, f.n, f.events, 0)
 	f.n, f.events = 0, f.events[:0]
-	f.contents.sweep()
+	if !f.faults.hold(payload) {
+		f.publish(payload)
+	}
+}
+
+// publish numbers a batch, keeps it for replays and sends it.
+func (f *feed) publish(payload []byte) {
 	seq := f.ring.add(payload)
-	f.pub.Send(f.topic, seqFrame(seq), payload)
+	if !f.faults.lose() {
+		f.pub.Send(f.topic, seqFrame(seq), payload)
+	}
 }
 
 // endSeq marks the end of a replay.
 const endSeq = ^uint64(0)
 
-// replay answers one replay request in the form of vLLM 0.25: an empty frame,
-// topic, number, payload for each batch, then the end marker. Like vLLM it
-// silently leaves out what the ring no longer holds and what the client does
+// replay answers one replay request: an empty frame, from vLLM 0.25 on the
+// topic, number, payload for each batch, then the end marker. Like the engines
+// it silently leaves out what the ring no longer holds and what the client does
 // not drain.
 func (f *feed) replay(_ []byte, frames [][]byte, reply func(frames ...[]byte) error) {
 	if len(frames) != 2 || len(frames[0]) != 0 || len(frames[1]) != 8 {
 		return
 	}
 	seq, payloads := f.ring.from(binary.BigEndian.Uint64(frames[1]))
+	if !f.dialect.replaysTopic {
+		for i, p := range payloads {
+			_ = reply(nil, seqFrame(seq+uint64(i)), p)
+		}
+		_ = reply(nil, seqFrame(endSeq), nil)
+		return
+	}
 	for i, p := range payloads {
 		_ = reply(nil, f.topic, seqFrame(seq+uint64(i)), p)
 	}
@@ -165,4 +211,11 @@ func (r *ring) from(start uint64) (seq uint64, payloads [][]byte) {
 	seq = max(start, r.first)
 	skip := min(seq-r.first, uint64(len(r.payloads)))
 	return seq, append([][]byte(nil), r.payloads[skip:]...)
+}
+
+// clear forgets everything; the next batch has number 0.
+func (r *ring) clear() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.payloads, r.first, r.bytes = nil, 0, 0
 }

@@ -12,33 +12,43 @@ import (
 // goroutine tells the client what comes out.
 func (w *Worker) generate(route route) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
+		if !w.door.enter() {
+			w.refused(rw)
+			return
+		}
+		defer w.door.leave()
 		req, arrived, ok := w.readRequest(rw, r, route)
 		if !ok {
 			return
 		}
+		req.cacheDetails = req.cacheDetails && w.cfg.Engine == SGLang
 		if route == routeEmbedding {
 			req.n, req.maxTokens, req.stream = 1, 1, false
 		}
 		seqs, err := w.sequences(req)
 		if err != nil {
-			writeError(rw, http.StatusBadRequest, "BadRequestError", err.Error())
+			w.writeError(rw, http.StatusBadRequest, "BadRequestError", err.Error())
 			return
 		}
 		c := newCall(seqs, req.n, req.stream, arrived)
 		if err := w.tell(func(o *owner) { o.submit(c) }); err != nil {
-			writeError(rw, http.StatusServiceUnavailable, "ServiceUnavailableError", err.Error())
+			w.writeError(rw, http.StatusServiceUnavailable, "ServiceUnavailableError", err.Error())
 			return
 		}
 		a := &reply{w: w, rw: rw, route: route, req: req, call: c, id: w.replyID(route, r), created: created()}
 		if !a.run(r.Context()) {
-			// Nobody listens any more: give the slots back.
-			_ = w.tell(func(o *owner) {
-				for _, j := range c.jobs {
-					o.cancel(j)
-				}
-			})
+			w.withdraw(c)
 		}
 	}
+}
+
+// withdraw gives the slots of a call back whose client listens no more.
+func (w *Worker) withdraw(c *call) {
+	_ = w.tell(func(o *owner) {
+		for _, j := range c.jobs {
+			o.cancel(j)
+		}
+	})
 }
 
 // sequences checks the limits and makes up the answers.
@@ -47,17 +57,22 @@ func (w *Worker) sequences(req *apiRequest) ([]*sequence, error) {
 		return nil, fmt.Errorf("%d prompts with n = %d are %d sequences; at most %d are allowed", len(req.prompts), req.n, n, maxSequences)
 	}
 	var seqs []*sequence
+	name := w.life.Load().name
 	for _, p := range req.prompts {
 		if len(p) == 0 {
 			return nil, fmt.Errorf("the prompt is empty")
 		}
+		own := p[:len(p):len(p)]
 		room := w.cfg.MaxModelLen - len(p)
 		if room < max(req.maxTokens, 1) {
 			return nil, fmt.Errorf("This model's maximum context length is %d tokens. However, you requested %d tokens (%d in the prompt, %d in the completion). Please reduce the length of the prompt or the completion.",
 				w.cfg.MaxModelLen, len(p)+req.maxTokens, len(p), req.maxTokens)
 		}
 		for choice := range req.n {
-			seqs = append(seqs, newSequence(w.cfg.Seed, w.cfg.BlockTokens, p, req.salt, choice, req.maxTokens, room))
+			if choice == req.n-1 {
+				own = p // no other choice needs it
+			}
+			seqs = append(seqs, newSequence(name, own, req.salt, choice, req.maxTokens, room))
 		}
 	}
 	return seqs, nil

@@ -27,17 +27,15 @@ func (w *Worker) routes() http.Handler {
 	mux.HandleFunc("POST /v1/completions", w.generate(routeCompletion))
 	mux.HandleFunc("POST /v1/embeddings", w.generate(routeEmbedding))
 	mux.HandleFunc("POST /tokenize", w.tokenize)
-	mux.HandleFunc("POST /detokenize", w.detokenize)
-	mux.HandleFunc("POST /reset_prefix_cache", w.resetPrefixCache)
 	mux.HandleFunc("GET /v1/models", w.models)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(w.metrics.registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("GET /ping", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("GET /version", func(rw http.ResponseWriter, _ *http.Request) {
-		writeJSON(rw, map[string]string{"version": "0.25.1+emulated"})
+	mux.HandleFunc("GET /metrics", func(rw http.ResponseWriter, r *http.Request) {
+		promhttp.HandlerFor(w.life.Load().metrics.registry, promhttp.HandlerOpts{}).ServeHTTP(rw, r)
 	})
+	mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("POST /emulator/restart", w.serveRestart)
+	w.dialect.routes(w, mux)
 	mux.HandleFunc("/", func(rw http.ResponseWriter, _ *http.Request) {
-		writeError(rw, http.StatusNotFound, "NotFoundError", "Not Found")
+		w.writeError(rw, http.StatusNotFound, "NotFoundError", "Not Found")
 	})
 	speedup := strconv.FormatFloat(w.cfg.Speedup, 'g', -1, 64)
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -46,7 +44,7 @@ func (w *Worker) routes() http.Handler {
 		defer w.inFlight.Add(-1)
 		if w.inFlight.Add(1) > int64(w.cfg.MaxRequests) {
 			rw.Header().Set("Retry-After", "1")
-			writeError(rw, http.StatusServiceUnavailable, "ServiceUnavailableError", "the emulated worker has too many requests")
+			w.writeError(rw, http.StatusServiceUnavailable, "ServiceUnavailableError", "the emulated worker has too many requests")
 			return
 		}
 		mux.ServeHTTP(rw, r)
@@ -67,17 +65,17 @@ func (w *Worker) readRequest(rw http.ResponseWriter, r *http.Request, route rout
 		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 			status = http.StatusRequestEntityTooLarge
 		}
-		writeError(rw, status, "BadRequestError", "read the request body: "+err.Error())
+		w.writeError(rw, status, "BadRequestError", "read the request body: "+err.Error())
 		return nil, 0, false
 	}
 	arrived = w.owner.now()
 	req, err = parseRequest(route, body)
 	if err != nil {
-		writeError(rw, http.StatusBadRequest, "BadRequestError", err.Error())
+		w.writeError(rw, http.StatusBadRequest, "BadRequestError", err.Error())
 		return nil, 0, false
 	}
 	if req.model != "" && req.model != w.cfg.Model {
-		writeError(rw, http.StatusNotFound, "NotFoundError", "The model `"+req.model+"` does not exist.")
+		w.writeError(rw, http.StatusNotFound, "NotFoundError", "The model `"+req.model+"` does not exist.")
 		return nil, 0, false
 	}
 	return req, arrived, true
@@ -110,7 +108,7 @@ func (w *Worker) tokenize(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if len(req.prompts) != 1 {
-		writeError(rw, http.StatusBadRequest, "BadRequestError", "prompt: must be one string")
+		w.writeError(rw, http.StatusBadRequest, "BadRequestError", "prompt: must be one string")
 		return
 	}
 	tokens := req.prompts[0]
@@ -128,10 +126,12 @@ func (w *Worker) tokenize(rw http.ResponseWriter, r *http.Request) {
 	}{len(tokens), w.cfg.MaxModelLen, tokens, strs})
 }
 
-func (w *Worker) detokenize(rw http.ResponseWriter, r *http.Request) {
-	req, _, ok := w.readRequest(rw, r, routeDetokenize)
-	if ok {
-		writeJSON(rw, map[string]string{"prompt": detokenize(req.tokens)})
+// detokenize answers with the text as the given member.
+func (w *Worker) detokenize(member string) http.HandlerFunc {
+	return func(rw http.ResponseWriter, r *http.Request) {
+		if req, _, ok := w.readRequest(rw, r, routeDetokenize); ok {
+			writeJSON(rw, map[string]string{member: detokenize(req.tokens)})
+		}
 	}
 }
 
@@ -147,13 +147,13 @@ func (w *Worker) models(rw http.ResponseWriter, _ *http.Request) {
 	writeJSON(rw, struct {
 		Object string `json:"object"`
 		Data   []card `json:"data"`
-	}{"list", []card{{w.cfg.Model, "model", w.started.Unix(), "vllm", w.cfg.Model, w.cfg.MaxModelLen}}})
+	}{"list", []card{{w.cfg.Model, "model", w.life.Load().started.Unix(), w.dialect.ownedBy, w.cfg.Model, w.cfg.MaxModelLen}}})
 }
 
-// resetPrefixCache empties HBM, which an engine refuses while requests run.
-func (w *Worker) resetPrefixCache(rw http.ResponseWriter, _ *http.Request) {
+// clearCache empties the cache, which an engine refuses while requests run.
+func (w *Worker) clearCache(rw http.ResponseWriter, _ *http.Request) {
 	if cleared, err := ask(w, (*owner).clearCache); err != nil || !cleared {
-		writeError(rw, http.StatusServiceUnavailable, "ServiceUnavailableError", "the prefix cache is in use; try again when no request runs")
+		w.writeError(rw, http.StatusServiceUnavailable, "ServiceUnavailableError", "the prefix cache is in use; try again when no request runs")
 	}
 }
 
@@ -162,17 +162,19 @@ func writeJSON(rw http.ResponseWriter, v any) {
 	_ = json.NewEncoder(rw).Encode(v) // the client is gone, if anything
 }
 
-// writeError answers as vLLM does.
-func writeError(rw http.ResponseWriter, status int, kind, message string) {
-	type body struct {
-		Message string  `json:"message"`
-		Type    string  `json:"type"`
-		Param   *string `json:"param"`
-		Code    int     `json:"code"`
-	}
+// apiError is the inside of an error answer.
+type apiError struct {
+	Message string  `json:"message"`
+	Type    string  `json:"type"`
+	Param   *string `json:"param"`
+	Code    int     `json:"code"`
+}
+
+// writeError answers as the engine does.
+func (w *Worker) writeError(rw http.ResponseWriter, status int, kind, message string) {
 	rw.Header().Set("Content-Type", "application/json")
 	rw.WriteHeader(status)
-	_ = json.NewEncoder(rw).Encode(map[string]body{"error": {Message: message, Type: kind, Code: status}})
+	_ = json.NewEncoder(rw).Encode(w.dialect.errorBody(apiError{Message: message, Type: kind, Code: status}))
 }
 
 // created is the time stamp of an answer.

@@ -16,18 +16,28 @@ func validUTF8(b []byte) bool { return utf8.Valid(b) }
 // eachMember calls f for each member of a JSON object, in order. The values
 // are views of raw.
 func eachMember(raw []byte, f func(name string, v jsontext.Value) error) error {
-	return scan(raw, '{', func(d *jsontext.Decoder) error {
-		name, err := d.ReadToken()
-		if err != nil {
-			return err
-		}
-		key := name.String()
-		v, err := readView(d, raw)
-		if err != nil {
-			return err
-		}
-		return f(key, v)
-	})
+	return scan(raw, '{', func(d *jsontext.Decoder) error { return member(d, raw, f) })
+}
+
+// member reads the next member of an object of raw.
+func member(d *jsontext.Decoder, raw []byte, f func(name string, v jsontext.Value) error) error {
+	name, err := readName(d)
+	if err != nil {
+		return err
+	}
+	v, err := readView(d, raw)
+	if err != nil {
+		return err
+	}
+	return f(name, v)
+}
+
+func readName(d *jsontext.Decoder) (string, error) {
+	name, err := d.ReadToken()
+	if err != nil {
+		return "", err
+	}
+	return name.String(), nil
 }
 
 // eachElement calls f for each element of a JSON array, in order.
@@ -44,6 +54,17 @@ func eachElement(raw []byte, f func(v jsontext.Value) error) error {
 // scan reads one object or array and nothing after it.
 func scan(raw []byte, open jsontext.Kind, item func(*jsontext.Decoder) error) error {
 	d := jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if err := descend(d, open, func() error { return item(d) }); err != nil {
+		return err
+	}
+	if len(bytes.TrimSpace(raw[d.InputOffset():])) > 0 {
+		return errors.New("data after the JSON value")
+	}
+	return nil
+}
+
+// descend reads the next value, an object or array, item by item.
+func descend(d *jsontext.Decoder, open jsontext.Kind, item func() error) error {
 	if d.PeekKind() != open {
 		if _, err := d.ReadToken(); err != nil {
 			return err
@@ -56,15 +77,10 @@ func scan(raw []byte, open jsontext.Kind, item func(*jsontext.Decoder) error) er
 	for {
 		switch d.PeekKind() {
 		case '}', ']':
-			if _, err := d.ReadToken(); err != nil {
-				return err
-			}
-			if len(bytes.TrimSpace(raw[d.InputOffset():])) > 0 {
-				return errors.New("data after the JSON value")
-			}
-			return nil
+			_, err := d.ReadToken()
+			return err
 		}
-		if err := item(d); err != nil {
+		if err := item(); err != nil {
 			return err
 		}
 	}

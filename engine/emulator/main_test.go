@@ -105,6 +105,9 @@ type completion struct {
 			CachedTokens int `json:"cached_tokens"`
 		} `json:"prompt_tokens_details"`
 	}
+	SGLExt *struct {
+		CachedTokensDetails struct{ Device, Host int } `json:"cached_tokens_details"`
+	}
 }
 
 func (c *completion) cached() int { return c.Usage.PromptTokensDetails.CachedTokens }

@@ -24,6 +24,22 @@ func appendUint(b []byte, v uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(b, 0xcf), v)
 }
 
+func appendInt(b []byte, v int64) []byte {
+	switch {
+	case v >= 0:
+		return appendUint(b, uint64(v))
+	case v >= -1<<5:
+		return append(b, byte(v))
+	case v >= -1<<7:
+		return append(b, 0xd0, byte(v))
+	case v >= -1<<15:
+		return binary.BigEndian.AppendUint16(append(b, 0xd1), uint16(v))
+	case v >= -1<<31:
+		return binary.BigEndian.AppendUint32(append(b, 0xd2), uint32(v))
+	}
+	return binary.BigEndian.AppendUint64(append(b, 0xd3), uint64(v))
+}
+
 func appendFloat(b []byte, v float64) []byte {
 	return binary.BigEndian.AppendUint64(append(b, 0xcb), math.Float64bits(v))
 }

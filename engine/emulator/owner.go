@@ -3,11 +3,9 @@ package emulator
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/engine/model"
-	"github.com/rhizome-router/rhizome/kv"
 )
 
 // owner is the goroutine that alone touches the model. It follows modelled
@@ -27,6 +25,15 @@ type owner struct {
 
 	firsts           int64 // first tokens
 	sumLate, maxLate float64
+}
+
+// restart begins a new life of the engine: m is idle and empty, what the old
+// one had to do is forgotten.
+func (o *owner) restart(m *model.Worker, metrics *metrics) error {
+	o.model, o.metrics = m, metrics
+	clear(o.jobs)
+	o.firsts, o.sumLate, o.maxLate = 0, 0, 0
+	return o.feed.restart()
 }
 
 func (o *owner) now() float64 { return modelled(o.cfg, o.cfg.Clock.Now()) }
@@ -72,21 +79,27 @@ func (o *owner) catchUp() {
 		o.model.ReportTokens(o.sink)
 	}
 	o.feed.flush()
+	o.feed.release(now)
 }
 
-// arm sets the alarm to the next thing that a client can see: a first token,
-// an end, or decode tokens that may be told again.
+// arm sets the alarm to the next thing that somebody outside can see: a first
+// token, an end, decode tokens that may be told again, or late KV events.
 func (o *owner) arm() {
-	next, ok := o.model.Next()
+	next, ok := o.feed.nextDue()
+	if at, busy := o.model.Next(); busy {
+		if iteration, ok := o.model.NextIteration(); ok {
+			at = min(at, max(iteration, modelled(o.cfg, o.lastReport.Add(o.cfg.TokenInterval))))
+		}
+		wall := clock.Instant(at/o.cfg.Speedup*1e3) + 1 // rounded up, so that it is due when it rings
+		if !ok || wall < next {
+			next, ok = wall, true
+		}
+	}
 	if !ok {
 		o.alarm.stop()
 		return
 	}
-	if iteration, ok := o.model.NextIteration(); ok {
-		next = min(next, max(iteration, modelled(o.cfg, o.lastReport.Add(o.cfg.TokenInterval))))
-	}
-	wall := time.Duration(next/o.cfg.Speedup*1e3) - time.Duration(o.cfg.Clock.Now())
-	o.alarm.set(wall + 1) // rounded up, so that it is due when it rings
+	o.alarm.set(next.Sub(o.cfg.Clock.Now()))
 }
 
 // submit gives a call to the model.
@@ -122,20 +135,12 @@ func (o *owner) cancel(j *job) {
 	}
 }
 
-// clearCache empties HBM unless something runs.
+// clearCache empties the cache, as far as the engine's own reset does, unless
+// something runs.
 func (o *owner) clearCache() bool {
 	o.catchUp()
-	var held []kv.EngineHash
-	for h := range o.model.Cached(kv.HBM) {
-		held = append(held, h)
-	}
-	ok := o.model.ClearCache(o.sink)
-	if ok {
-		for _, h := range held {
-			o.feed.contents.remove(h)
-		}
-		o.feed.flush()
-	}
+	ok := o.model.ClearCache(o.feed.dialect.clearsTiers, o.sink)
+	o.feed.flush()
 	return ok
 }
 

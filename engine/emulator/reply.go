@@ -42,7 +42,7 @@ func (a *reply) run(ctx context.Context) bool {
 		a.call.read(&a.state)
 		switch {
 		case a.state.err != nil:
-			writeError(a.rw, http.StatusBadRequest, "BadRequestError", a.state.err.Error())
+			a.w.writeError(a.rw, http.StatusBadRequest, "BadRequestError", a.state.err.Error())
 			return true
 		case a.req.stream:
 			if !started {
@@ -90,6 +90,12 @@ func (a *reply) stream() error {
 		a.sent[i] = to
 	}
 	if a.state.done {
+		if a.req.cacheDetails {
+			a.begin()
+			a.buf = append(a.buf, `,"choices":[]`...)
+			a.cacheDetails()
+			a.end()
+		}
 		if a.req.includeUsage {
 			a.begin()
 			a.buf = append(a.buf, `,"choices":[],"usage":`...)
@@ -101,8 +107,8 @@ func (a *reply) stream() error {
 	if len(a.buf) == 0 {
 		return nil
 	}
-	if _, err := a.rw.Write(a.buf); err != nil {
-		return err
+	if _, err := a.rw.Write(a.buf); err != nil || a.state.done {
+		return err // the end is flushed with the answer's
 	}
 	return http.NewResponseController(a.rw).Flush()
 }
@@ -145,7 +151,7 @@ func (a *reply) finishReason(finish string) {
 		a.buf = append(a.buf, `,"finish_reason":null`...)
 		return
 	}
-	a.buf = fmt.Appendf(a.buf, `,"finish_reason":%q,"stop_reason":null`, finish)
+	a.buf = append(fmt.Appendf(a.buf, `,"finish_reason":%q`, finish), a.w.dialect.stopMember...)
 }
 
 // begin opens an SSE event with the members that all chunks have.
@@ -214,7 +220,15 @@ func (a *reply) whole() {
 	}
 	a.buf = append(a.buf, `],"usage":`...)
 	a.usage()
+	if a.req.cacheDetails {
+		a.cacheDetails()
+	}
 	a.buf = append(a.buf, '}')
+}
+
+// cacheDetails appends SGLang's member on where cached tokens were found.
+func (a *reply) cacheDetails() {
+	a.buf = fmt.Appendf(a.buf, `,"sglext":{"cached_tokens_details":{"device":%d,"host":%d}}`, a.state.hbmTokens, a.state.tierTokens)
 }
 
 // embeddingSize is the length of the made-up vectors.

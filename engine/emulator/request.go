@@ -23,6 +23,7 @@ type apiRequest struct {
 	salt         string
 	base64       bool // embeddings as base64
 	tokenStrs    bool // return_token_strs
+	cacheDetails bool // return_cached_tokens_details
 	tokens       []uint32
 }
 
@@ -39,18 +40,28 @@ const (
 
 // members are what parseRequest needs all of a body for.
 type members struct {
-	messages, tools, prompt, tokens jsontext.Value
-	generationPrompt                bool
-	completionTokens                int
+	chat                  renderer
+	tools, prompt, tokens jsontext.Value
+	generationPrompt      bool
+	completionTokens      int
 }
 
 // parseRequest reads a body. It keeps no part of it. Errors are the client's.
 func parseRequest(r route, body []byte) (*apiRequest, error) {
 	req := &apiRequest{n: 1}
 	m := members{generationPrompt: true}
-	err := eachMember(body, func(name string, v jsontext.Value) error {
-		if v.Kind() == 'n' {
-			return nil
+	chats := r == routeChat || r == routeTokenize
+	err := scan(body, '{', func(d *jsontext.Decoder) error {
+		name, err := readName(d)
+		if err != nil {
+			return err
+		}
+		if name == "messages" && chats && d.PeekKind() != 'n' {
+			return m.chat.messages(d, body)
+		}
+		v, err := readView(d, body)
+		if err != nil || v.Kind() == 'n' {
+			return err
 		}
 		return req.read(&m, name, v)
 	})
@@ -67,13 +78,11 @@ func parseRequest(r route, body []byte) (*apiRequest, error) {
 		}
 		req.tokens, err = readTokenIDs(m.tokens)
 		return req, err
-	case r == routeChat || (r == routeTokenize && len(m.messages) > 0):
-		if len(m.messages) == 0 {
-			return nil, errors.New("messages: field required")
-		}
-		out := renderer{tokens: make([]uint32, 0, (len(m.messages)+len(m.tools))/pieceBytes+16)}
-		err = out.chat(m.messages, m.tools, m.generationPrompt)
-		req.prompts = [][]uint32{out.tokens}
+	case m.chat.tokens != nil:
+		m.chat.finish(m.tools, m.generationPrompt)
+		req.prompts = [][]uint32{m.chat.tokens}
+	case r == routeChat:
+		return nil, errors.New("messages: field required")
 	default:
 		req.prompts, err = readPrompts(m.prompt)
 	}
@@ -85,8 +94,6 @@ func (req *apiRequest) read(m *members, name string, v jsontext.Value) error {
 	switch name {
 	case "model":
 		return readString(&req.model, name, v)
-	case "messages":
-		m.messages = v
 	case "tools":
 		m.tools = v
 	case "prompt", "input":
@@ -109,6 +116,8 @@ func (req *apiRequest) read(m *members, name string, v jsontext.Value) error {
 		return readBool(&m.generationPrompt, name, v)
 	case "return_token_strs":
 		return readBool(&req.tokenStrs, name, v)
+	case "return_cached_tokens_details":
+		return readBool(&req.cacheDetails, name, v)
 	case "encoding_format":
 		var format string
 		err := readString(&format, name, v)

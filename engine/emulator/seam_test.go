@@ -28,10 +28,7 @@ func TestRouterFollowsTheWorker(t *testing.T) {
 	wg.Go(func() {
 		_ = feed.Run(ctx, func(e engine.FeedEvent) { events <- e })
 	})
-	h := &held{keys: map[kv.EngineHash]kv.Key{}}
-	for i := range h.copies {
-		h.copies[i] = map[kv.EngineHash]int{}
-	}
+	h := newHeld()
 	follow := func(blocks int) {
 		for len(h.copies[kv.HBM]) < blocks {
 			switch e := <-events; e.Kind {

@@ -61,12 +61,10 @@ func TestRudeClientsLeaveNothingBehind(t *testing.T) {
 		payloads[first+uint64(i)] = p
 	}
 	h := replay(t, payloads)
-	distinct := map[kv.EngineHash]bool{}
 	for _, tier := range []kv.Tier{kv.HBM, kv.CPU} {
 		n := 0
 		for hash := range o.model.Cached(tier) {
 			n++
-			distinct[hash] = true
 			if h.copies[tier][hash]--; h.copies[tier][hash] == 0 {
 				delete(h.copies[tier], hash)
 			}
@@ -74,9 +72,6 @@ func TestRudeClientsLeaveNothingBehind(t *testing.T) {
 		if n == 0 || len(h.copies[tier]) != 0 {
 			t.Errorf("%v: %d blocks held, events differ in %d", tier, n, len(h.copies[tier]))
 		}
-	}
-	if o.feed.contents.len() != len(distinct) {
-		t.Errorf("contents of %d blocks kept, %d are held", o.feed.contents.len(), len(distinct))
 	}
 }
 
@@ -160,7 +155,10 @@ ctx.destroy(0)
 // are lost on it.
 func subscribed(t *testing.T, w *Worker) {
 	t.Helper()
-	for w.feed.pub.Subscribers() == 0 {
+	for {
+		if n, err := ask(w, func(o *owner) int { return o.feed.pub.Subscribers() }); n > 0 || err != nil {
+			return
+		}
 		if t.Context().Err() != nil {
 			t.Fatal("nobody subscribed")
 		}

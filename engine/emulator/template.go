@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/zeebo/xxh3"
@@ -26,18 +27,18 @@ type renderer struct {
 
 func (r *renderer) part(text []byte) { r.tokens = appendTokens(r.tokens, text) }
 
-// chat appends a conversation. tools may be nil.
-func (r *renderer) chat(messages, tools jsontext.Value, generationPrompt bool) error {
-	if len(tools) > 0 && !bytes.Equal(tools, []byte("[]")) {
-		r.tokens = append(r.tokens, tokenStart)
-		r.part([]byte("tools\n"))
-		r.part(tools)
-		r.tokens = append(r.tokens, tokenEnd)
-	}
+// answerRoom is capacity for the tokens of an answer, which will be appended.
+const answerRoom = 512
+
+// messages renders the array that d reads next, in one pass over its bytes.
+// They are part of raw.
+func (r *renderer) messages(d *jsontext.Decoder, raw []byte) error {
+	left := len(raw) - int(d.InputOffset())
+	r.tokens = make([]uint32, 0, left/pieceBytes+answerRoom)
 	n := 0
-	err := eachElement(messages, func(m jsontext.Value) error {
+	err := descend(d, '[', func() error {
 		n++
-		return r.message(m)
+		return r.message(d, raw)
 	})
 	if err != nil {
 		return fmt.Errorf("messages: %w", err)
@@ -45,27 +46,39 @@ func (r *renderer) chat(messages, tools jsontext.Value, generationPrompt bool) e
 	if n == 0 {
 		return errors.New("messages: must not be empty")
 	}
+	return nil
+}
+
+// finish puts around the messages what the rest of a request adds to them.
+// tools may be nil.
+func (r *renderer) finish(tools jsontext.Value, generationPrompt bool) {
+	if len(tools) > 0 && !bytes.Equal(tools, []byte("[]")) {
+		head := appendTokens([]uint32{tokenStart}, []byte("tools\n"))
+		head = append(appendTokens(head, tools), tokenEnd)
+		r.tokens = slices.Insert(r.tokens, 0, head...)
+	}
 	if generationPrompt {
 		r.tokens = append(r.tokens, tokenStart)
 		r.part([]byte("assistant\n"))
 	}
-	return nil
 }
 
-func (r *renderer) message(raw jsontext.Value) error {
+func (r *renderer) message(d *jsontext.Decoder, raw []byte) error {
 	var role, content, calls, callID jsontext.Value
-	err := eachMember(raw, func(name string, v jsontext.Value) error {
-		switch name {
-		case "role":
-			role = v
-		case "content":
-			content = v
-		case "tool_calls":
-			calls = v
-		case "tool_call_id":
-			callID = v
-		}
-		return nil
+	err := descend(d, '{', func() error {
+		return member(d, raw, func(name string, v jsontext.Value) error {
+			switch name {
+			case "role":
+				role = v
+			case "content":
+				content = v
+			case "tool_calls":
+				calls = v
+			case "tool_call_id":
+				callID = v
+			}
+			return nil
+		})
 	})
 	if err != nil {
 		return err

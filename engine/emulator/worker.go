@@ -21,20 +21,28 @@ var errClosed = errors.New("the emulated worker is shutting down")
 // Worker is one emulated engine. Its methods are safe for concurrent use.
 type Worker struct {
 	cfg         Config
+	dialect     *dialect
+	modelConfig model.Config
 	owner       *owner
 	feed        *feed
 	listener    net.Listener
 	server      *http.Server
-	metrics     *metrics
-	started     time.Time
 	quotedModel string
+
+	life       atomic.Pointer[life]
+	lives      atomic.Uint64 // restarts so far
+	restarting sync.Mutex    // held through a restart
+	door       door          // of the engine
 
 	nextCall atomic.Uint64
 	bodies   sync.Pool // *[]byte
 
 	inFlight atomic.Int64 // requests in handlers
 
-	conns     sync.WaitGroup // HTTP connections
+	connsMu sync.Mutex
+	open    map[net.Conn]bool // HTTP connections
+
+	conns     sync.WaitGroup // the same
 	serving   sync.WaitGroup // the accept loop
 	owning    sync.WaitGroup // the owner
 	done      chan struct{}  // closed when the owner has stopped
@@ -49,11 +57,15 @@ type Worker struct {
 // called in any case. Errors: an address is taken, or the configuration makes
 // no sense.
 func Start(ctx context.Context, cfg Config) (*Worker, error) {
-	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
+	d, err := dialectOf(cfg.Engine)
+	if err != nil {
 		return nil, err
 	}
-	m, err := cfg.newModel()
+	cfg = cfg.withDefaults(d)
+	if err := cfg.validate(d); err != nil {
+		return nil, err
+	}
+	m, err := cfg.newModel(d)
 	if err != nil {
 		return nil, err
 	}
@@ -67,22 +79,22 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 		return nil, fmt.Errorf("emulated worker %s: listen for HTTP: %w", cfg.Name, err)
 	}
 	orString(&cfg.Name, listener.Addr().String())
-	feed, err := newFeed(cfg)
+	feed, err := newFeed(cfg, d)
 	if err != nil {
 		listener.Close()
 		return nil, err
 	}
 	w := &Worker{
-		cfg: cfg, feed: feed, listener: listener, started: time.Now(), done: make(chan struct{}),
-		quotedModel: string(quotedModel), bodies: sync.Pool{New: func() any { return new([]byte) }},
+		cfg: cfg, dialect: d, modelConfig: m.Config(), feed: feed, listener: listener, done: make(chan struct{}),
+		quotedModel: string(quotedModel), bodies: sync.Pool{New: func() any { return new([]byte) }}, open: make(map[net.Conn]bool),
 	}
-	w.metrics = newMetrics(w, m.Config())
+	w.life.Store(w.newLife(0))
 	w.owner = &owner{
-		cfg: cfg, model: m, feed: feed, metrics: w.metrics, jobs: make(map[uint64]*job),
+		cfg: cfg, model: m, feed: feed, metrics: w.life.Load().metrics, jobs: make(map[uint64]*job),
 		commands: make(chan func(*owner), 256), alarm: newAlarm(),
 	}
 	w.server = &http.Server{Handler: w.routes(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
-		MaxHeaderBytes: 1 << 20, ConnState: w.track}
+		MaxHeaderBytes: 1 << 20, ConnState: w.track, ConnContext: withConn}
 	ownerCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	w.stopOwner = stop
 	w.owning.Go(func() {
@@ -120,13 +132,17 @@ func (w *Worker) close() {
 	})
 }
 
-// track counts connections in and out: each has a goroutine of the server's.
-func (w *Worker) track(_ net.Conn, s http.ConnState) {
+// track notes connections in and out: each has a goroutine of the server's.
+func (w *Worker) track(c net.Conn, s http.ConnState) {
+	w.connsMu.Lock()
+	defer w.connsMu.Unlock()
 	switch s {
 	case http.StateNew:
 		w.conns.Add(1)
+		w.open[c] = true
 	case http.StateClosed:
 		w.conns.Done()
+		delete(w.open, c)
 	}
 }
 
@@ -137,18 +153,22 @@ func (w *Worker) Name() string { return w.cfg.Name }
 func (w *Worker) URL() string { return "http://" + w.listener.Addr().String() }
 
 // EventsEndpoint returns where to subscribe to KV events, "tcp://host:port".
-func (w *Worker) EventsEndpoint() string { return "tcp://" + w.feed.pub.Addr().String() }
+func (w *Worker) EventsEndpoint() string { return "tcp://" + w.feed.eventsAddr }
 
 // ReplayEndpoint returns where to ask for past KV events, "tcp://host:port".
-func (w *Worker) ReplayEndpoint() string { return "tcp://" + w.feed.router.Addr().String() }
+func (w *Worker) ReplayEndpoint() string { return "tcp://" + w.feed.replayAddr }
 
 // Spec returns the worker as the router's --worker flag takes it.
 func (w *Worker) Spec() string {
-	return fmt.Sprintf("%s,events=%s,replay=%s", w.URL(), w.EventsEndpoint(), w.ReplayEndpoint())
+	spec := fmt.Sprintf("%s,events=%s,replay=%s", w.URL(), w.EventsEndpoint(), w.ReplayEndpoint())
+	if w.cfg.Engine != VLLM {
+		spec += ",engine=" + string(w.cfg.Engine)
+	}
+	return spec
 }
 
-// Stats are a worker's gauges and totals. Times are modelled but for the late
-// ones.
+// Stats are the gauges and totals of a worker's present life. Times are
+// modelled but for the late ones.
 type Stats struct {
 	Name        string
 	ClockMicros float64 // modelled time
@@ -190,7 +210,7 @@ func (o *owner) stats() Stats {
 
 // Cached returns the name of every block that a tier holds, once per copy, in
 // no order, after publishing every event that is due. On an idle worker that
-// is what its KV events add up to.
+// is what its KV events add up to, once the last late one has left.
 func (w *Worker) Cached(t kv.Tier) []kv.EngineHash {
 	held, _ := ask(w, func(o *owner) []kv.EngineHash {
 		o.catchUp()

@@ -101,9 +101,10 @@ func (w *Worker) startLoad(s *seq, l *lower, from, n int, now float64) {
 	s.ready = max(s.ready, done)
 	for i := from; i < from+n; i++ {
 		parent, has := parentOf(s.Keys, i)
-		w.pool.name(s.blocks[i], s.Keys[i], parent, has, done)
+		w.pool.name(s.blocks[i], s.Keys[i], parent, has, w.journal.numbers.take(), done)
 	}
-	w.loads = append(w.loads, upload{done: done, id: s.ID, keys: s.Keys, from: from, to: from + n})
+	// The sequence holds its blocks until the load is settled.
+	w.loads = append(w.loads, upload{done: done, id: s.ID, keys: s.Keys, blocks: s.blocks, from: from, to: from + n})
 }
 
 // settleLoads announces the blocks whose transfer is done.
@@ -112,7 +113,10 @@ func (w *Worker) settleLoads(now float64) {
 		if l.done > now {
 			return false
 		}
-		w.journal.stored(l.id, l.keys, l.from, l.to)
+		told := w.journal.stored(l.id, l.keys, l.from, l.to)
+		for _, id := range l.blocks[l.from:l.to] {
+			told.contents = append(told.contents, w.pool.blocks[id].content)
+		}
 		return true
 	})
 }
@@ -149,9 +153,11 @@ func (w *Worker) nameUpTo(s *seq, tokens int, now float64) {
 		return
 	}
 	parent, has := parentOf(s.Keys, s.named)
-	w.journal.stored(s.ID, s.Keys, s.named, end)
+	told := w.journal.stored(s.ID, s.Keys, s.named, end)
 	for ; s.named < end; s.named++ {
-		w.pool.name(s.blocks[s.named], s.Keys[s.named], parent, has, now)
+		content := w.journal.numbers.take()
+		told.contents = append(told.contents, content)
+		w.pool.name(s.blocks[s.named], s.Keys[s.named], parent, has, content, now)
 		parent, has = s.Keys[s.named], true
 	}
 }
@@ -165,11 +171,13 @@ func (w *Worker) take() int32 {
 	}
 	id := p.oldest()
 	b := p.blocks[id]
-	p.forget(id)
+	last := p.forget(id)
 	w.stats.Evictions++
 	w.journal.removed(kv.HBM, b.hash)
-	if p.names.Get(b.hash) < 0 {
-		w.spill(node{hash: b.hash, parent: b.parent, hasParent: b.hasParent})
+	if last {
+		w.spill(node{hash: b.hash, parent: b.parent, hasParent: b.hasParent, content: b.content})
+	} else {
+		w.journal.numbers.giveBack(b.content)
 	}
 	return p.takeBlank()
 }
@@ -180,28 +188,39 @@ func (w *Worker) spill(n node) {
 	for _, l := range w.tiers {
 		if id := l.names.Get(n.hash); id >= 0 {
 			l.touch(id)
-			return
+			break
 		}
 		out, full := l.put(n)
-		w.journal.spilled(l.tier, n.hash, n.parent, n.hasParent)
+		w.journal.spilled(l.tier, n)
 		if !full {
 			return
 		}
 		w.journal.removed(l.tier, out.hash)
 		n = out
 	}
+	w.journal.numbers.giveBack(n.content)
 }
 
 // ClearCache empties HBM at the instant of the last Advance, as an engine's
-// prefix-cache reset does; lower tiers keep theirs. It returns false and does
-// nothing while any sequence is admitted.
-func (w *Worker) ClearCache(sink Sink) bool {
-	p := &w.pool
+// prefix-cache reset does, and with allTiers the lower tiers too. It returns
+// false and does nothing while any sequence is admitted.
+func (w *Worker) ClearCache(allTiers bool, sink Sink) bool {
+	p, numbers := &w.pool, &w.journal.numbers
 	if p.used > 0 {
 		return false
 	}
 	for p.cached > 0 {
-		p.forget(p.oldest())
+		id := p.oldest()
+		numbers.giveBack(p.blocks[id].content)
+		p.forget(id)
+	}
+	if allTiers {
+		for _, l := range w.tiers {
+			for i := range l.nodes[1:] {
+				numbers.giveBack(l.nodes[i+1].content)
+			}
+			l.clear()
+		}
 	}
 	sink(Event{Kind: Cleared, At: w.now, Tier: kv.HBM})
 	return true

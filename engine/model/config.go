@@ -40,6 +40,10 @@ type Config struct {
 	Watermark    float64  // share of the pool that admission may fill, 0…1
 	Schedule     Schedule // default Mixed
 
+	// CacheAtEnd makes the blocks that decoding fills enter the cache when the
+	// sequence finishes (SGLang) and not as they fill (vLLM).
+	CacheAtEnd bool
+
 	// Tiers are the lower tiers, fastest first: what leaves one spills into
 	// the next. Nil: a CPU tier of four times the HBM pool on a 64 GB/s link.
 	// Empty but not nil: none.

@@ -52,6 +52,13 @@ type Event struct {
 	HasParent bool // Stored: Parent is the block before Blocks[0]
 	Parent    kv.EngineHash
 	Blocks    []kv.EngineHash
+
+	// Stored, and only valid during the call: for each of Blocks a small number
+	// that stands for its content. It is new where a block is stored in HBM,
+	// moves down the tiers with the block, and is used again once nothing told
+	// so far needs it. So a driver that keeps what is in each block needs no
+	// table: an array by these numbers does.
+	Contents []int32
 }
 
 // Sink receives events in the order in which things happened.
@@ -62,17 +69,19 @@ type Sink func(Event)
 type change struct {
 	removed   bool
 	hasParent bool
+	ofRequest bool // its blocks are request id's from index first on
 	parent    kv.EngineHash
-	run       []kv.EngineHash // from index from of the keys of request id; else:
 	id        uint64
-	from, to  int // part of the list's hashes
+	first     int
+	from, to  int // part of the list's hashes and contents
 }
 
 // changeList holds the changes of one tier. What can be told in one event is
 // one change.
 type changeList struct {
-	changes []change
-	hashes  []kv.EngineHash
+	changes  []change
+	hashes   []kv.EngineHash
+	contents []int32 // of each hash; of removed ones it means nothing
 }
 
 // journal keeps the changes of one iteration by tier. Lower tiers are told
@@ -80,31 +89,36 @@ type changeList struct {
 type journal struct {
 	tiers   [kv.NumTiers]changeList
 	pending bool
+	numbers numbers
 }
 
-// stored notes keys[from:to] of a request, now in HBM.
-func (j *journal) stored(id uint64, keys []kv.EngineHash, from, to int) {
+// stored notes keys[from:to] of a request, now in HBM. The caller appends
+// their contents to the list that it returns.
+func (j *journal) stored(id uint64, keys []kv.EngineHash, from, to int) *changeList {
 	j.pending = true
 	l := &j.tiers[kv.HBM]
 	parent, has := parentOf(keys, from)
-	l.changes = append(l.changes, change{hasParent: has, parent: parent, run: keys[from:to], id: id, from: from})
+	n := len(l.hashes)
+	l.hashes = append(l.hashes, keys[from:to]...)
+	l.changes = append(l.changes, change{hasParent: has, parent: parent, ofRequest: true, id: id, first: from, from: n, to: len(l.hashes)})
+	return l
 }
 
 // spilled notes one block that came from the tier above. Blocks of a chain
 // come deepest first, so a run is gathered in reverse.
-func (j *journal) spilled(t kv.Tier, hash, parent kv.EngineHash, hasParent bool) {
-	last := j.extend(t, hash)
-	if last != nil && !last.removed && last.run == nil && last.hasParent && last.parent == hash {
+func (j *journal) spilled(t kv.Tier, n node) {
+	last := j.extend(t, n.hash, n.content)
+	if last != nil && !last.removed && !last.ofRequest && last.hasParent && last.parent == n.hash {
 		last.to++
-		last.parent, last.hasParent = parent, hasParent
+		last.parent, last.hasParent = n.parent, n.hasParent
 		return
 	}
-	j.begin(t, change{parent: parent, hasParent: hasParent})
+	j.begin(t, change{parent: n.parent, hasParent: n.hasParent})
 }
 
 // removed notes one block that left a tier.
 func (j *journal) removed(t kv.Tier, hash kv.EngineHash) {
-	last := j.extend(t, hash)
+	last := j.extend(t, hash, -1)
 	if last != nil && last.removed {
 		last.to++
 		return
@@ -114,10 +128,10 @@ func (j *journal) removed(t kv.Tier, hash kv.EngineHash) {
 
 // extend appends a hash to the tier's list and returns its last change, nil
 // when there is none.
-func (j *journal) extend(t kv.Tier, hash kv.EngineHash) *change {
+func (j *journal) extend(t kv.Tier, hash kv.EngineHash, content int32) *change {
 	j.pending = true
 	l := &j.tiers[t]
-	l.hashes = append(l.hashes, hash)
+	l.hashes, l.contents = append(l.hashes, hash), append(l.contents, content)
 	if len(l.changes) == 0 {
 		return nil
 	}
@@ -142,19 +156,44 @@ func (j *journal) flush(at float64, sink Sink) {
 		t--
 		l := &j.tiers[t]
 		for _, c := range l.changes {
-			e := Event{Kind: Stored, At: at, Tier: t, HasParent: c.hasParent, Parent: c.parent, Blocks: c.run}
+			e := Event{Kind: Stored, At: at, Tier: t, HasParent: c.hasParent, Parent: c.parent,
+				Blocks: l.hashes[c.from:c.to], Contents: l.contents[c.from:c.to]}
 			switch {
-			case c.run != nil:
-				e.ID, e.First = c.id, c.from
+			case c.ofRequest:
+				e.ID, e.First = c.id, c.first
 			case c.removed:
-				e.Kind, e.Blocks = Removed, l.hashes[c.from:c.to]
+				e.Kind, e.Contents = Removed, nil
 			default:
-				e.Blocks = l.hashes[c.from:c.to]
 				slices.Reverse(e.Blocks)
+				slices.Reverse(e.Contents)
 			}
 			sink(e)
 		}
-		clear(l.changes) // drop the keys of past requests
-		l.changes, l.hashes = l.changes[:0], l.hashes[:0]
+		l.changes, l.hashes, l.contents = l.changes[:0], l.hashes[:0], l.contents[:0]
 	}
+	j.numbers.settle()
+}
+
+// numbers gives out the numbers of Event.Contents. One that is given back may
+// still be told in the present iteration, so it waits for settle.
+type numbers struct {
+	next        int32
+	free, given []int32
+}
+
+func (n *numbers) take() int32 {
+	if last := len(n.free) - 1; last >= 0 {
+		x := n.free[last]
+		n.free = n.free[:last]
+		return x
+	}
+	n.next++
+	return n.next - 1
+}
+
+func (n *numbers) giveBack(x int32) { n.given = append(n.given, x) }
+
+func (n *numbers) settle() {
+	n.free = append(n.free, n.given...)
+	n.given = n.given[:0]
 }

@@ -14,8 +14,10 @@ import (
 
 // mirror is the cache as one who only hears the events sees it.
 type mirror struct {
-	copies  [kv.NumTiers]map[kv.EngineHash]int
-	problem string
+	copies   [kv.NumTiers]map[kv.EngineHash]int
+	contents []kv.EngineHash // what the driver keeps by the numbers of contents
+	allTiers bool            // a clear means all of them
+	problem  string
 }
 
 func newMirror() *mirror {
@@ -29,8 +31,9 @@ func newMirror() *mirror {
 func (m *mirror) apply(e Event) {
 	switch e.Kind {
 	case Stored:
-		for _, h := range e.Blocks {
+		for i, h := range e.Blocks {
 			m.copies[e.Tier][h]++
+			m.content(e, i)
 		}
 	case Removed:
 		for _, h := range e.Blocks {
@@ -42,7 +45,26 @@ func (m *mirror) apply(e Event) {
 			}
 		}
 	case Cleared:
-		clear(m.copies[kv.HBM])
+		for t := range m.copies {
+			if kv.Tier(t) == kv.HBM || m.allTiers {
+				clear(m.copies[t])
+			}
+		}
+	}
+}
+
+// content notes what a block holds where it is new, and asserts that what is
+// known of it is right where it has moved.
+func (m *mirror) content(e Event, i int) {
+	if e.Contents == nil {
+		return // of withPending
+	}
+	n := int(e.Contents[i])
+	if e.Tier == kv.HBM {
+		m.contents = append(m.contents, make([]kv.EngineHash, max(0, n+1-len(m.contents)))...)
+		m.contents[n] = e.Blocks[i]
+	} else if n >= len(m.contents) || m.contents[n] != e.Blocks[i] {
+		m.problem = fmt.Sprintf("block %x came to %v with the content %d of another", e.Blocks[i], e.Tier, n)
 	}
 }
 
@@ -60,10 +82,7 @@ func (m *mirror) withPending(w *Worker) *mirror {
 	for t := range w.journal.tiers {
 		l := &w.journal.tiers[t]
 		for _, c := range l.changes {
-			e := Event{Kind: Stored, Tier: kv.Tier(t), Blocks: c.run}
-			if c.run == nil {
-				e.Blocks = l.hashes[c.from:c.to]
-			}
+			e := Event{Kind: Stored, Tier: kv.Tier(t), Blocks: l.hashes[c.from:c.to]}
 			if c.removed {
 				e.Kind = Removed
 			}
@@ -123,6 +142,11 @@ func check(t *rapid.T, w *Worker, m *mirror) {
 	if m.problem != "" {
 		t.Fatal(m.problem)
 	}
+	// Every number of a content is in one place: a block, or free.
+	numbers := &w.journal.numbers
+	if held := p.named + len(numbers.free) + len(numbers.given) + lowerLen(w); held != int(numbers.next) {
+		t.Fatalf("%d contents are held or free, %d were given out", held, numbers.next)
+	}
 	want := newMirror()
 	for _, tier := range []kv.Tier{kv.HBM, kv.CPU, kv.Disk} {
 		for h := range w.Cached(tier) {
@@ -134,13 +158,22 @@ func check(t *rapid.T, w *Worker, m *mirror) {
 	}
 }
 
+func lowerLen(w *Worker) int {
+	n := 0
+	for _, l := range w.tiers {
+		n += l.len()
+	}
+	return n
+}
+
 func tinyConfig(t *rapid.T) Config {
 	tokens := rapid.IntRange(12, 40).Draw(t, "pool blocks") * 4
 	c := Config{
 		Preset:      Preset{Name: "tiny", Linear: lin, KVBytesPerToken: rapid.SampledFrom([]int64{100, 1e7, 1e9}).Draw(t, "kv bytes"), PoolTokens: tokens},
 		BlockTokens: 4, BudgetTokens: 32, MaxSeqs: 6,
-		Schedule: rapid.SampledFrom([]Schedule{Mixed, PrefillFirst}).Draw(t, "schedule"),
-		Tiers:    []TierConfig{},
+		Schedule:   rapid.SampledFrom([]Schedule{Mixed, PrefillFirst}).Draw(t, "schedule"),
+		CacheAtEnd: rapid.Bool().Draw(t, "cache at end"),
+		Tiers:      []TierConfig{},
 	}
 	for i, tier := range []kv.Tier{kv.CPU, kv.Disk}[:rapid.IntRange(0, 2).Draw(t, "tiers")] {
 		c.Tiers = append(c.Tiers, TierConfig{Tier: tier, CapacityTokens: tokens * (i + 1), BytesPerSecond: 1e9})
@@ -167,6 +200,7 @@ func TestNothingIsLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := newMirror()
+		m.allTiers = rapid.Bool().Draw(t, "clear all tiers")
 		ends := map[uint64]int{}
 		requests := map[uint64]Request{}
 		accepted := 0
@@ -202,7 +236,7 @@ func TestNothingIsLost(t *testing.T) {
 				now += rapid.Float64Range(0, 200000).Draw(t, "micros")
 				w.Advance(now, sink)
 			},
-			"clear":  func(t *rapid.T) { w.ClearCache(sink) },
+			"clear":  func(t *rapid.T) { w.ClearCache(m.allTiers, sink) },
 			"report": func(t *rapid.T) { w.ReportTokens(sink) },
 			"":       func(t *rapid.T) { check(t, w, m) },
 		})
@@ -347,7 +381,7 @@ func TestLRUIsDeepestFirst(t *testing.T) {
 	var chain []int32
 	for i := range 4 {
 		id := p.takeBlank()
-		p.name(id, kv.EngineHash(i+1), 0, false, 0)
+		p.name(id, kv.EngineHash(i+1), 0, false, 0, 0)
 		chain = append(chain, id)
 	}
 	for _, id := range slices.Backward(chain) {

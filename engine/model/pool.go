@@ -20,6 +20,7 @@ type block struct {
 	ref          int32
 	prev, next   int32 // LRU ring, oldest first
 	same         int32 // next block of the same name, −1 at the end
+	content      int32 // of a named block, see Event.Contents
 	named        bool
 	hasParent    bool
 }
@@ -92,9 +93,9 @@ func (p *pool) takeBlank() int32 {
 
 // name enters a block's content under hash; it can be found from now on and is
 // there from ready on.
-func (p *pool) name(id int32, hash, parent kv.EngineHash, hasParent bool, ready float64) {
+func (p *pool) name(id int32, hash, parent kv.EngineHash, hasParent bool, content int32, ready float64) {
 	b := &p.blocks[id]
-	b.hash, b.parent, b.hasParent, b.named, b.ready, b.same = hash, parent, hasParent, true, ready, -1
+	b.hash, b.parent, b.hasParent, b.named, b.content, b.ready, b.same = hash, parent, hasParent, true, content, ready, -1
 	p.named++
 	first := p.names.Get(hash)
 	if first < 0 {
@@ -105,13 +106,14 @@ func (p *pool) name(id int32, hash, parent kv.EngineHash, hasParent bool, ready 
 	p.blocks[first].same = id
 }
 
-// forget makes a cached block blank and in reach of takeBlank.
-func (p *pool) forget(id int32) {
+// forget makes a cached block blank and in reach of takeBlank. It reports
+// whether no other block bears its name.
+func (p *pool) forget(id int32) (last bool) {
 	b := &p.blocks[id]
 	p.unlink(b)
 	p.named--
 	if first := p.names.Get(b.hash); first == id {
-		if b.same < 0 {
+		if last = b.same < 0; last {
 			p.names.Remove(b.hash)
 		} else {
 			p.names.Set(b.hash, b.same)
@@ -124,4 +126,5 @@ func (p *pool) forget(id int32) {
 	}
 	b.named = false
 	p.blank = append(p.blank, id)
+	return last
 }

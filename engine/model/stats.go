@@ -21,6 +21,7 @@ type Stats struct {
 	Evictions                     int64 // blocks pushed out of HBM
 	Iterations                    int64
 	BusyMicros                    float64 // modelled time in which an iteration ran
+	PrefillMicros                 float64 // that of ended iterations which computed prompts
 
 	HBM   TierStats
 	Lower []TierStats // as configured
@@ -31,6 +32,7 @@ type TierStats struct {
 	Tier                       kv.Tier
 	CapacityBlocks, UsedBlocks int   // UsedBlocks: HBM: in use by sequences; lower: held
 	CachedBlocks               int   // HBM: named, in use or not; lower: held
+	IdleBlocks                 int   // HBM: cached and not in use, to be evicted when room is needed
 	HitTokens                  int64 // found here at admission
 	LoadedBytes                int64 // queued on the link so far
 	LoadedMicros               float64
@@ -42,6 +44,31 @@ func (w *Worker) BusyMicros() float64 {
 		return w.stats.BusyMicros + w.now - w.it.start
 	}
 	return w.stats.BusyMicros
+}
+
+// WaitingTokens returns how many prompt tokens the requests that wait for
+// admission would have to compute, as the cache stands.
+func (w *Worker) WaitingTokens() int {
+	n := 0
+	for _, s := range w.waiting {
+		target := s.PromptTokens + s.generated
+		usable := s.Keys[:min((target-1)/w.cfg.BlockTokens, len(s.Keys))]
+		hits := 0
+		for hits < len(usable) && w.holds(usable[hits]) {
+			hits++
+		}
+		n += target - hits*w.cfg.BlockTokens
+	}
+	return n
+}
+
+// holds reports whether any tier has a block.
+func (w *Worker) holds(h kv.EngineHash) bool {
+	found := w.pool.names.Get(h) >= 0
+	for _, l := range w.tiers {
+		found = found || l.names.Get(h) >= 0
+	}
+	return found
 }
 
 // Stats returns the gauges and totals at the instant of the last Advance.
@@ -56,7 +83,7 @@ func (w *Worker) Stats() Stats {
 	st.BusyMicros = w.BusyMicros()
 	st.HBM = TierStats{
 		Tier: kv.HBM, CapacityBlocks: w.pool.size(), UsedBlocks: w.pool.used,
-		CachedBlocks: w.pool.named, HitTokens: st.HBMHitTokens,
+		CachedBlocks: w.pool.named, IdleBlocks: w.pool.cached, HitTokens: st.HBMHitTokens,
 	}
 	for _, l := range w.tiers {
 		st.Lower = append(st.Lower, TierStats{

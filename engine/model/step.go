@@ -147,6 +147,9 @@ func (w *Worker) preempt(now float64, sink Sink) {
 
 // nameDecoded names the blocks that the coming decode step fills.
 func (w *Worker) nameDecoded(now float64) {
+	if w.cfg.CacheAtEnd {
+		return
+	}
 	bs := int64(w.cfg.BlockTokens)
 	for _, s := range w.wheel[(2*bs-1-w.steps%bs)%bs] {
 		w.nameUpTo(s, w.context(s)+1, now)
@@ -158,6 +161,9 @@ func (w *Worker) finish(sink Sink) {
 	it := &w.it
 	now := it.end
 	w.stats.BusyMicros += it.end - it.start
+	if !it.decodeOnly {
+		w.stats.PrefillMicros += it.end - it.start
+	}
 	it.start = it.end
 	w.stats.Iterations++
 	w.journal.flush(now, sink)
@@ -219,6 +225,10 @@ func (w *Worker) emerge(s *seq, now float64, sink Sink) {
 
 func (w *Worker) complete(s *seq, now float64, sink Sink) {
 	w.reportTokensOf(s, sink)
+	if w.cfg.CacheAtEnd && s.state == decoding {
+		w.nameUpTo(s, w.context(s), now)
+		w.journal.flush(now, sink)
+	}
 	w.release(s)
 	w.it.disturbed = true
 	w.stats.Finished++

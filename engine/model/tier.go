@@ -22,6 +22,7 @@ type lower struct {
 type node struct {
 	hash, parent kv.EngineHash
 	hasParent    bool
+	content      int32 // see Event.Contents
 	prev, next   int32
 }
 
@@ -34,6 +35,21 @@ func newLower(c TierConfig, blockTokens int) *lower {
 }
 
 func (l *lower) len() int { return len(l.nodes) - 1 }
+
+// reserveBlocks bounds the room that a tier takes at once for its blocks.
+const reserveBlocks = 1 << 17
+
+// reserve makes room for what a tier that gets its first block is going to
+// hold, sooner than by growing all the way.
+func (l *lower) reserve() {
+	n := min(l.capacity, reserveBlocks)
+	l.nodes, l.names = make([]node, 1, n+1), NewTable(n)
+}
+
+// clear drops every block.
+func (l *lower) clear() {
+	l.nodes, l.names = make([]node, 1), NewTable(0)
+}
 
 func (l *lower) unlink(n *node) {
 	l.nodes[n.prev].next = n.next
@@ -56,6 +72,9 @@ func (l *lower) touch(id int32) {
 // put stores a block that the tier does not hold as its youngest; the tier has
 // a capacity. When it is full the oldest leaves and is returned.
 func (l *lower) put(n node) (out node, evicted bool) {
+	if l.len() == 0 {
+		l.reserve()
+	}
 	id := int32(len(l.nodes))
 	if l.len() < l.capacity {
 		l.nodes = append(l.nodes, n)

@@ -68,6 +68,7 @@ type upload struct {
 	done     float64
 	id       uint64
 	keys     []kv.EngineHash
+	blocks   []int32
 	from, to int
 }
 

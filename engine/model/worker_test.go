@@ -307,3 +307,71 @@ func TestPresets(t *testing.T) {
 		t.Error("an unknown preset was accepted")
 	}
 }
+
+// SGLang's way: what decoding filled enters the cache when the request ends,
+// and is told before that end.
+func TestCacheAtEnd(t *testing.T) {
+	c := small(160000)
+	c.CacheAtEnd = true
+	w := newWorker(t, c)
+	var l log
+	k := keys(1, 20)
+	submit(t, w, 0, Request{ID: 1, PromptTokens: 160, OutputTokens: 49, Keys: k})
+	drain(w, l.sink)
+	stored := l.of(Stored, 1)
+	if len(stored) != 2 || len(stored[0].Blocks) != 10 || len(stored[1].Blocks) != 3 || stored[1].At != l.one(t, Finished, 1).At {
+		t.Fatalf("stored %+v, want 10 blocks of the prompt, then 3 of the answer at its end", stored)
+	}
+	l = log{}
+	submit(t, w, 1e6, Request{ID: 2, PromptTokens: 300, OutputTokens: 1, Keys: k[:13]})
+	drain(w, l.sink)
+	if first := l.one(t, FirstToken, 2); first.HBMTokens != 208 {
+		t.Errorf("hit %d tokens, want 208", first.HBMTokens)
+	}
+}
+
+func TestClearCacheOfAllTiers(t *testing.T) {
+	c := small(320)
+	w := newWorker(t, c)
+	var l log
+	for i := range 3 {
+		submit(t, w, 0, Request{ID: uint64(i), PromptTokens: 160, OutputTokens: 1, Keys: keys(uint64(i), 10)})
+	}
+	drain(w, l.sink)
+	if n := w.Stats().Lower[0].UsedBlocks; n == 0 {
+		t.Fatal("nothing was spilled: the test tests nothing")
+	}
+	if !w.ClearCache(true, l.sink) {
+		t.Fatal("refused on an idle worker")
+	}
+	for _, tier := range []kv.Tier{kv.HBM, kv.CPU} {
+		for h := range w.Cached(tier) {
+			t.Fatalf("block %x is left on %v", h, tier)
+		}
+	}
+	l = log{}
+	submit(t, w, 1e6, Request{ID: 9, PromptTokens: 160, OutputTokens: 1, Keys: keys(0, 10)})
+	drain(w, l.sink)
+	if first := l.one(t, FirstToken, 9); first.HBMTokens+first.TierTokens != 0 {
+		t.Errorf("found %+v after a clear", first)
+	}
+}
+
+func TestWaitingTokens(t *testing.T) {
+	c := small(1600)
+	c.MaxSeqs = 1
+	w := newWorker(t, c)
+	var l log
+	submit(t, w, 0, Request{ID: 1, PromptTokens: 160, OutputTokens: 1, Keys: keys(1, 10)})
+	drain(w, l.sink)
+	w.Advance(1e6, l.sink)
+	submit(t, w, 1e6, Request{ID: 2, PromptTokens: 500, OutputTokens: 100, Keys: keys(1, 30)})
+	submit(t, w, 1e6, Request{ID: 3, PromptTokens: 320, OutputTokens: 1, Keys: keys(2, 20)})
+	if n := w.WaitingTokens(); n != 500-160+320 {
+		t.Errorf("%d tokens wait, want 660", n)
+	}
+	w.Advance(1e6, l.sink)
+	if n := w.WaitingTokens(); n != 320 {
+		t.Errorf("%d tokens wait behind the one that runs, want 320", n)
+	}
+}

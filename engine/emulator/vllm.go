@@ -1,0 +1,114 @@
+package emulator
+
+import (
+	"net/http"
+
+	"github.com/rhizome-router/rhizome/kv"
+)
+
+// vllmDialect is vLLM's, from 0.22 on.
+func vllmDialect() *dialect {
+	return &dialect{
+		engine: VLLM, version: "0.25.1+emulated", form: FormMap, replaysTopic: true,
+		media: [kv.NumTiers]string{kv.HBM: "GPU", kv.CPU: "CPU", kv.Disk: "FS", kv.Remote: "STORAGE", kv.Other: "OTHER"},
+		namer: vllmNames, stored: vllmStored, removed: vllmRemoved,
+		routes: vllmRoutes, ownedBy: "vllm", stopMember: `,"stop_reason":null`,
+		errorBody: func(e apiError) any { return map[string]apiError{"error": e} },
+		metrics: metricNames{
+			prefix: "vllm:", ttft: "time_to_first_token_seconds", itl: "inter_token_latency_seconds",
+			queue: "request_queue_time_seconds", prefill: "request_prefill_time_seconds", decode: "request_decode_time_seconds",
+			e2e: "e2e_request_latency_seconds", promptSize: "request_prompt_tokens", answerSize: "request_generation_tokens",
+			labels: map[string]string{"engine": "0"},
+		},
+		series: vllmSeries,
+	}
+}
+
+// vllmNames chains from a root that is the process's own: processes name equal
+// blocks differently, as vLLM's do unless told otherwise.
+func vllmNames(root kv.Key, blockTokens int) namer {
+	return func(tokens []uint32, salt string) []kv.EngineHash {
+		keys := make([]kv.EngineHash, 0, len(tokens)/blockTokens)
+		parent := root
+		for i := 0; i+blockTokens <= len(tokens); i += blockTokens {
+			var c kv.Content
+			if i == 0 && salt != "" {
+				c = kv.ContentOf(tokens[:blockTokens], "x:"+salt)
+			} else {
+				c = kv.ContentOf(tokens[i : i+blockTokens])
+			}
+			parent = kv.Next(parent, c)
+			keys = append(keys, kv.EngineHash(parent))
+		}
+		return keys
+	}
+}
+
+const attentionKind = "full_attention"
+
+// vllmStored appends a BlockStored of the one group of a full-attention model.
+func vllmStored(b []byte, f EventForm, e stored) []byte {
+	if f == FormArray {
+		b = appendString(appendArrayLen(b, 12), typeStored)
+		b = appendHashes(b, e.hashes)
+		b = appendParent(b, e)
+		b = appendTokenIDs(b, e.tokens)
+		b = appendUint(b, uint64(e.blockTokens))
+		b = appendNil(b) // lora_id
+		b = appendString(b, e.medium)
+		b = appendNil(b) // lora_name
+		b = appendExtraKeys(b, e)
+		b = appendUint(b, 0) // group_idx
+		b = appendString(b, attentionKind)
+		return appendNil(b) // sliding window
+	}
+	b = appendMapLen(b, 11)
+	b = appendString(appendString(b, "type"), typeStored)
+	b = appendHashes(appendString(b, "block_hashes"), e.hashes)
+	b = appendParent(appendString(b, "parent_block_hash"), e)
+	b = appendTokenIDs(appendString(b, "token_ids"), e.tokens)
+	b = appendUint(appendString(b, "block_size"), uint64(e.blockTokens))
+	b = appendNil(appendString(b, "lora_id"))
+	b = appendString(appendString(b, "medium"), e.medium)
+	b = appendNil(appendString(b, "lora_name"))
+	b = appendExtraKeys(appendString(b, "extra_keys"), e)
+	b = appendUint(appendString(b, "group_idx"), 0)
+	return appendString(appendString(b, "kv_cache_spec_kind"), attentionKind)
+}
+
+// appendExtraKeys appends what tells equal tokens apart: a salt, of the first
+// block of a sequence.
+func appendExtraKeys(b []byte, e stored) []byte {
+	b = appendArrayLen(b, len(e.hashes))
+	for i := range e.hashes {
+		if i == 0 && !e.hasParent && e.salt != "" {
+			b = appendString(appendArrayLen(b, 1), e.salt)
+		} else {
+			b = appendNil(b)
+		}
+	}
+	return b
+}
+
+// vllmRemoved appends a BlockRemoved.
+func vllmRemoved(b []byte, f EventForm, hashes []kv.EngineHash, medium string) []byte {
+	if f == FormArray {
+		b = appendString(appendArrayLen(b, 4), typeRemoved)
+		b = appendString(appendHashes(b, hashes), medium)
+		return appendUint(b, 0)
+	}
+	b = appendMapLen(b, 4)
+	b = appendString(appendString(b, "type"), typeRemoved)
+	b = appendHashes(appendString(b, "block_hashes"), hashes)
+	b = appendString(appendString(b, "medium"), medium)
+	return appendUint(appendString(b, "group_idx"), 0)
+}
+
+func vllmRoutes(w *Worker, mux *http.ServeMux) {
+	mux.HandleFunc("POST /reset_prefix_cache", w.clearCache)
+	mux.HandleFunc("POST /detokenize", w.detokenize("prompt"))
+	mux.HandleFunc("GET /ping", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /version", func(rw http.ResponseWriter, _ *http.Request) {
+		writeJSON(rw, map[string]string{"version": w.cfg.Version})
+	})
+}

@@ -129,6 +129,11 @@ func (c *Class) admission(l *Load, r Request, h Hit, ahead, base, room float64) 
 		needSeqs--
 		iterations = max(iterations, res.RemainingTokens)
 	}
+	if (needTokens > 0 || needSeqs > 0) && l.Decoding > 0 {
+		// Those known one by one are not enough: others hold the rest, and an
+		// average one of them has to finish.
+		iterations = max(iterations, l.RemainingTokens/l.Decoding)
+	}
 	full := min(iterations, ahead)
 	return full*(base+c.TokenMicros*room) + (iterations-full)*base
 }

@@ -3,9 +3,12 @@ package fleet
 import (
 	"cmp"
 	"context"
+	"maps"
+	"slices"
 
 	"github.com/rhizome-router/rhizome/crdt"
 	"github.com/rhizome-router/rhizome/engine"
+	"github.com/rhizome-router/rhizome/engine/kvwire"
 	"github.com/rhizome-router/rhizome/index"
 	"github.com/rhizome-router/rhizome/kv"
 )
@@ -16,6 +19,8 @@ type follower struct {
 	f       *Fleet
 	m       *Member
 	rule    index.TierRule
+	told    bool                   // the worker itself told its block size
+	groups  map[uint16]index.Group // windowed KV groups of a hybrid model, as named so far
 	stream  *crdt.Stream
 	cache   Cache // published after each event
 	changes []index.Change
@@ -25,7 +30,7 @@ type follower struct {
 // none: its cache is known by what was sent to it.
 func (f *Fleet) follow(ctx context.Context, w *worker, m *Member, id engine.Identity, model string) {
 	cache := m.Cache()
-	cache.BlockTokens = id.BlockTokens
+	cache.BlockTokens, cache.SaltInRoot = id.BlockTokens, id.Engine == engine.SGLang
 	if id.Events == "" {
 		cache.Known = BySent
 		m.SetCache(cache)
@@ -33,7 +38,7 @@ func (f *Fleet) follow(ctx context.Context, w *worker, m *Member, id engine.Iden
 	}
 	cache.Known = ByEvents
 	m.SetCache(cache)
-	fw := &follower{f: f, m: m, stream: crdt.NewStream(crdt.StreamConfig{Counted: id.Engine == engine.VLLM}), cache: cache, rule: ruleOf(id)}
+	fw := &follower{f: f, m: m, stream: crdt.NewStream(crdt.StreamConfig{Counted: id.Engine == engine.VLLM}), cache: cache, rule: ruleOf(id), told: id.BlockTokens > 0}
 	feed := engine.NewFeed(engine.FeedConfig{
 		Engine: id.Engine, Events: id.Events, Replay: id.Replay, Model: cmp.Or(w.Spec.Model, model), Rank: max(0, int(m.Target.Rank)),
 		Clock: f.deps.Clock, Log: f.deps.Log.With("worker", w.Spec.URL),
@@ -74,8 +79,9 @@ func (fw *follower) handle(e engine.FeedEvent) {
 func (fw *follower) reset(next uint64) {
 	fw.stream.Start(next)
 	fw.m.outdated.Store(false)
+	fw.groups = nil
 	fw.cache = Cache{
-		Known: ByEvents, Live: fw.cache.Live, BlockTokens: fw.cache.BlockTokens, Next: next, FreshAt: fw.f.deps.Clock.Now(),
+		Known: ByEvents, SaltInRoot: fw.cache.SaltInRoot, Live: fw.cache.Live, BlockTokens: fw.cache.BlockTokens, Next: next, FreshAt: fw.f.deps.Clock.Now(),
 		Batches: fw.cache.Batches, BadEvents: fw.cache.BadEvents, Resets: fw.cache.Resets + 1,
 	}
 	fw.f.newSlot(fw.m, &fw.cache, fw.rule)
@@ -95,8 +101,9 @@ func (fw *follower) apply(e engine.FeedEvent) {
 	fw.cache.Batches++
 	fw.cache.BadEvents += uint64(e.BadEvents)
 	for _, op := range e.Ops {
-		if op.Kind == kv.Insert && op.Group == 0 && op.BlockTokens > 0 {
-			fw.cache.BlockTokens = int(op.BlockTokens)
+		// Only a last page can be shorter than a block, so the largest is one.
+		if op.Kind == kv.Insert && !fw.told {
+			fw.cache.BlockTokens = max(fw.cache.BlockTokens, int(op.BlockTokens))
 		}
 	}
 	fw.changes = fw.changes[:0]
@@ -114,10 +121,39 @@ func (fw *follower) apply(e engine.FeedEvent) {
 		}
 	})
 	fw.f.deps.Index.Apply(fw.cache.Slot, fw.changes)
+	fw.window(e.Groups)
 	fw.cache.StoredTokens += uint64(stored * fw.cache.BlockTokens)
 	fw.cache.Log = fw.stream.Stats()
 	fw.cache.Next, fw.cache.LastBatch = fw.stream.Next(), fw.f.deps.Clock.Now()
 	for t := kv.HBM; t < kv.NumTiers; t++ {
 		fw.cache.HeldTokens[t] = fw.stream.Held(t) * fw.cache.BlockTokens
+	}
+}
+
+// window tells the index of the KV groups that hold only their last tokens, as
+// they show: a hit ends where one of them can't serve it. Groups with blocks of
+// another size than main attention's can't be lined up with it and don't count.
+func (fw *follower) window(groups []kvwire.Group) {
+	news := false
+	for _, g := range groups {
+		if int(g.BlockTokens) != fw.cache.BlockTokens || g.WindowTokens == 0 {
+			continue
+		}
+		id := fw.stream.Group(g.ID)
+		named := index.Group{ID: id, WindowBlocks: int(g.WindowTokens+g.BlockTokens-1) / int(g.BlockTokens)}
+		if id == 0 || fw.groups[id] == named || len(fw.groups) >= index.MaxGroups {
+			continue
+		}
+		if fw.groups == nil {
+			fw.groups = make(map[uint16]index.Group)
+		}
+		fw.groups[id], news = named, true
+	}
+	if !news {
+		return
+	}
+	all := slices.SortedFunc(maps.Values(fw.groups), func(a, b index.Group) int { return cmp.Compare(a.ID, b.ID) })
+	if err := fw.f.deps.Index.SetGroups(fw.cache.Slot, all); err != nil {
+		fw.f.deps.Log.Error("windowed KV groups", "worker", fw.m.Worker.Spec.URL, "err", err)
 	}
 }

@@ -188,6 +188,13 @@ func (f *Fleet) identify(ctx context.Context, w *worker) (engine.Identity, bool)
 	if id.ApproximateReason != "" {
 		f.deps.Log.Warn("worker's cache is guessed from what is sent to it", "worker", w.Spec.URL, "why", id.ApproximateReason)
 	}
+	if id.Guessed && f.claimed(w, id.Events) {
+		f.deps.Log.Warn("the events found at the default port are another worker's; name this one's with events=", "worker", w.Spec.URL, "events", id.Events)
+		id.Events, id.Replay = "", ""
+	}
+	if w.Spec.Ranks > 1 && id.Ranks > 0 && id.Ranks != w.Spec.Ranks {
+		f.deps.Log.Warn("worker has another number of data-parallel ranks than its dp= says", "worker", w.Spec.URL, "dp", w.Spec.Ranks, "ranks", id.Ranks)
+	}
 	if len(w.members) == 1 && id.Ranks > 1 {
 		single := w.members[0]
 		f.mu.Lock()
@@ -209,6 +216,15 @@ func (f *Fleet) identify(ctx context.Context, w *worker) (engine.Identity, bool)
 	return id, true
 }
 
+// claimed reports whether another worker has these events: by its
+// specification, or because it was asked before.
+func (f *Fleet) claimed(w *worker, events string) bool {
+	return slices.ContainsFunc(f.workers, func(o *worker) bool {
+		id, _ := o.Identity()
+		return o != w && (o.Spec.Events == events || id.Events == events)
+	})
+}
+
 // scrape reads one worker's metrics until ctx ends. A failed scrape keeps the
 // old values, which age.
 func (f *Fleet) scrape(ctx context.Context, w *worker) {
@@ -227,8 +243,7 @@ func (f *Fleet) scrape(ctx context.Context, w *worker) {
 				if restarted {
 					f.restarted(m, before)
 				}
-				s := meters[i].observe(now, t.Rank(int(m.Target.Rank)), m)
-				m.signals.Store(&s)
+				m.SetSignals(meters[i].observe(now, t.Rank(int(m.Target.Rank)), m))
 			}
 		}
 		if f.deps.Clock.Sleep(ctx, f.cfg.ScrapeInterval) != nil {

@@ -65,6 +65,9 @@ type Cache struct {
 	Live bool
 	// BlockTokens is the size of a block; 0 until the worker told it.
 	BlockTokens int
+	// SaltInRoot says that a cache salt is part of a key's root (SGLang), not an
+	// extra of the first block (vLLM).
+	SaltInRoot bool
 	// StoredTokens counts all tokens ever stored in HBM: the clock that ages
 	// cache entries.
 	StoredTokens uint64
@@ -119,6 +122,9 @@ func (m *Member) Signals() Signals {
 	}
 	return Signals{}
 }
+
+// SetSignals publishes what is known of the load and the limits now.
+func (m *Member) SetSignals(s Signals) { m.signals.Store(&s) }
 
 // Clock is the number of tokens the member's cache has taken in: what ages the
 // things it holds. Without KV events it counts what was sent there.

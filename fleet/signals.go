@@ -110,9 +110,11 @@ func (x *meter) observe(now clock.Instant, t engine.RankTelemetry, m *Member) Si
 	}
 	if s.MaxSeqs.Source == Default {
 		x.maxSeqs = max(x.maxSeqs, defaultMaxSeqs)
+		if t.Waiting.Value > 0 {
+			x.maxSeqs = max(x.maxSeqs, t.Running.Value)
+		}
 		s.MaxSeqs = Signal{Value: x.maxSeqs}
-		if t.Waiting.Value > 0 && t.Running.Value > x.maxSeqs {
-			x.maxSeqs = t.Running.Value
+		if x.maxSeqs > defaultMaxSeqs {
 			s.MaxSeqs = Signal{x.maxSeqs, Learned, now}
 		}
 	}

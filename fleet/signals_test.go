@@ -1,11 +1,16 @@
 package fleet
 
 import (
+	"encoding/json"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/cost"
+	"github.com/rhizome-router/rhizome/engine"
+	"github.com/rhizome-router/rhizome/kv"
 )
 
 func TestForeignLoadMustStay(t *testing.T) {
@@ -69,6 +74,57 @@ func TestLinkOfAnEngineThatCountsBytesOnly(t *testing.T) {
 	}
 	if l.rho < 0.08 || l.rho > 0.13 {
 		t.Errorf("a tenth of the best rate seen: rho %v", l.rho)
+	}
+}
+
+func TestSignalsSayWhereTheyAreFrom(t *testing.T) {
+	m := &Member{Class: cost.Class{CapacityTokens: 1000}}
+	var x meter
+	silent := x.observe(1, engine.RankTelemetry{}, m)
+	if silent.CapacityTokens != (Signal{Value: 1000, Source: Configured}) || silent.MaxSeqs != (Signal{Value: 256}) || silent.Running.Source != Default {
+		t.Errorf("a worker that says nothing: %+v", silent)
+	}
+	says := func(v float64) engine.Value { return engine.Value{Value: v, Known: true} }
+	told := engine.RankTelemetry{Running: says(300), Waiting: says(10), HBMTokens: says(450_000), ExternalHitsTokens: says(100)}
+	told.Tiers[kv.CPU] = engine.TierTelemetry{LoadBytes: says(100 * 131072), LoadSeconds: says(1)}
+	m.Ledger.Book(0, &Booking{})
+	var s Signals
+	for i := range 4 {
+		s = x.observe(clock.Instant(time.Duration(i+2)*time.Second), told, m)
+	}
+	if s.CapacityTokens.Value != 450_000 || s.CapacityTokens.Source != Scraped || s.CapacityTokens.At != clock.Instant(5*time.Second) {
+		t.Errorf("capacity: %+v", s.CapacityTokens)
+	}
+	if s.MaxSeqs.Value != 300 {
+		t.Errorf("300 running while others wait, but max seqs is %+v", s.MaxSeqs)
+	}
+	if s.ForeignRunning.Value+s.ForeignWaiting.Value != 309 || s.ForeignWaiting.Value != 10 {
+		t.Errorf("of 310 requests one is ours: foreign %v + %v", s.ForeignRunning.Value, s.ForeignWaiting.Value)
+	}
+	if s.KVBytes.Value != 131072 || s.KVBytes.Source != Learned {
+		t.Errorf("KV bytes: %+v", s.KVBytes)
+	}
+	raw, err := json.Marshal(s)
+	if err != nil || !strings.Contains(string(raw), `"capacity_tokens":{"value":450000,"source":"scraped","at_nanos":5000000000}`) {
+		t.Errorf("%v: %s", err, raw)
+	}
+	var back Signals
+	if err := json.Unmarshal(raw, &back); err != nil || back != s {
+		t.Errorf("JSON does not come back: %v", err)
+	}
+}
+
+func TestBootWatch(t *testing.T) {
+	var b bootWatch
+	says := func(v float64) engine.Value { return engine.Value{Value: v, Known: true} }
+	for i, c := range []struct {
+		started   engine.Value
+		restarted bool
+		before    clock.Instant
+	}{{engine.Value{}, false, 0}, {says(7), false, 0}, {engine.Value{}, false, 2}, {says(7), false, 2}, {says(9), true, 4}, {says(9), false, 5}} {
+		if restarted, before := b.observe(clock.Instant(i+1), c.started); restarted != c.restarted || before != c.before {
+			t.Errorf("look %d: restarted %v, before %v", i, restarted, before)
+		}
 	}
 }
 

@@ -52,7 +52,7 @@ type Request struct {
 	TextBytes int
 
 	chunks    []Chunk
-	tokenKeys map[int][]kv.Key
+	tokenKeys map[Form][]kv.Key
 }
 
 // Chunk is one prefix of a text prompt.

@@ -86,15 +86,22 @@ func TestParseErrorsCarryTheOffset(t *testing.T) {
 func TestTokenKeysAreTheIndexKeys(t *testing.T) {
 	r := parse(t, Completion, `{"model":"m","prompt":[1,2,3,4,100,300,70000,8,9]}`)
 	want := kv.AppendKeys(nil, kv.Root("m", "", ""), []uint32{1, 2, 3, 4, 100, 300, 70000, 8}, 4)
-	if got := r.TokenKeys(4); len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
+	if got := r.TokenKeys(Form{BlockTokens: 4}); len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	salted := parse(t, Completion, `{"model":"m","cache_salt":"tenantA","prompt":[1,2,3,4,100,300,70000,8,9]}`)
 	first := kv.Next(kv.Root("m", "", ""), kv.ContentOf([]uint32{1, 2, 3, 4}, "x:tenantA"))
-	if got := salted.TokenKeys(4); got[0] != first || got[1] == want[1] {
+	if got := salted.TokenKeys(Form{BlockTokens: 4}); got[0] != first || got[1] == want[1] {
 		t.Errorf("a salt must be an extra of block 0: %v", got)
 	}
-	if len(salted.TokenKeys(16)) != 0 || parse(t, Completion, `{"prompt":"x"}`).TokenKeys(16) != nil {
+	inRoot := kv.Next(kv.Root("m", "", "tenantA"), kv.ContentOf([]uint32{1, 2, 3, 4}))
+	if got := salted.TokenKeys(Form{4, true}); got[0] != inRoot {
+		t.Errorf("SGLang's salt must be in the root: %v", got)
+	}
+	if got := r.TokenKeys(Form{4, true}); got[1] != want[1] {
+		t.Errorf("without a salt the forms are one: %v", got)
+	}
+	if len(salted.TokenKeys(Form{BlockTokens: 16})) != 0 || parse(t, Completion, `{"prompt":"x"}`).TokenKeys(Form{BlockTokens: 16}) != nil {
 		t.Error("no whole block, no key")
 	}
 }
@@ -200,7 +207,7 @@ func FuzzParse(f *testing.F) {
 		if r.TextBytes > len(body) || len(r.Tokens) > len(body) || r.N < 1 || r.Prompts < 1 {
 			t.Fatalf("impossible sizes: %+v", r)
 		}
-		r.TokenKeys(4)
+		r.TokenKeys(Form{BlockTokens: 4})
 	})
 }
 

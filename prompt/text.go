@@ -182,32 +182,42 @@ func mediaBytes(piece []byte) int {
 // ids.
 func (r *Request) Chunks() []Chunk { return r.chunks }
 
-// TokenKeys returns the keys of the prompt's whole blocks of blockTokens
-// tokens, as the workers' KV events name them; nil for text. The result is
-// shared with later calls and must not be changed.
-func (r *Request) TokenKeys(blockTokens int) []kv.Key {
-	if len(r.Tokens) == 0 || blockTokens <= 0 {
+// Form is how an engine makes blocks of a prompt.
+type Form struct {
+	BlockTokens int
+	// SaltInRoot: a cache salt is part of the root (SGLang), else an extra of
+	// the first block (vLLM).
+	SaltInRoot bool
+}
+
+// TokenKeys returns the keys of the prompt's whole blocks, as the KV events of
+// an engine of that form name them; nil for text. The result is shared with
+// later calls and must not be changed.
+func (r *Request) TokenKeys(f Form) []kv.Key {
+	if len(r.Tokens) == 0 || f.BlockTokens <= 0 {
 		return nil
 	}
-	keys, ok := r.tokenKeys[blockTokens]
+	f.SaltInRoot = f.SaltInRoot && r.Salt != ""
+	keys, ok := r.tokenKeys[f]
 	if !ok {
-		keys = r.chain(blockTokens)
+		keys = r.chain(f)
 		if r.tokenKeys == nil {
-			r.tokenKeys = make(map[int][]kv.Key, 1)
+			r.tokenKeys = make(map[Form][]kv.Key, 1)
 		}
-		r.tokenKeys[blockTokens] = keys
+		r.tokenKeys[f] = keys
 	}
 	return keys
 }
 
-// chain makes the exact keys in vLLM's form, where the salt is an extra of the
-// first block.
-func (r *Request) chain(blockTokens int) []kv.Key {
-	keys := make([]kv.Key, 0, len(r.Tokens)/blockTokens)
-	parent, rest := kv.Root(r.Model, "", ""), r.Tokens
-	if r.Salt != "" && len(rest) >= blockTokens {
-		parent = kv.Next(parent, kv.ContentOf(rest[:blockTokens], "x:"+r.Salt))
-		keys, rest = append(keys, parent), rest[blockTokens:]
+func (r *Request) chain(f Form) []kv.Key {
+	keys := make([]kv.Key, 0, len(r.Tokens)/f.BlockTokens)
+	if f.SaltInRoot {
+		return kv.AppendKeys(keys, kv.Root(r.Model, "", r.Salt), r.Tokens, f.BlockTokens)
 	}
-	return kv.AppendKeys(keys, parent, rest, blockTokens)
+	parent, rest := kv.Root(r.Model, "", ""), r.Tokens
+	if r.Salt != "" && len(rest) >= f.BlockTokens {
+		parent = kv.Next(parent, kv.ContentOf(rest[:f.BlockTokens], "x:"+r.Salt))
+		keys, rest = append(keys, parent), rest[f.BlockTokens:]
+	}
+	return kv.AppendKeys(keys, parent, rest, f.BlockTokens)
 }

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"slices"
 	"time"
 
 	"github.com/rhizome-router/rhizome/clock"
@@ -22,9 +23,9 @@ type matched struct {
 	cache  fleet.Cache
 	run    index.Run
 	source string
-	// unit is what run counts: blocks of cache.BlockTokens, or chunks.
-	blockTokens int
-	chunks      []prompt.Chunk
+	// What run counts: blocks of that form, or chunks.
+	form   prompt.Form
+	chunks []prompt.Chunk
 }
 
 // match finds what every member holds of the prompt. Token ids match against
@@ -42,14 +43,14 @@ func (r *Router) match(members []*fleet.Member, p *prompt.Request) []matched {
 	}
 	for i := range members {
 		if exact(&out[i].cache, p) {
-			out[i].blockTokens = out[i].cache.BlockTokens
+			out[i].form = prompt.Form{BlockTokens: out[i].cache.BlockTokens, SaltInRoot: out[i].cache.SaltInRoot && p.Salt != ""}
 		}
 	}
 	var hits []index.Hit
-	for _, size := range blockSizes(out) {
-		hits = r.deps.Index.Match(p.TokenKeys(size), hits[:0])
+	for _, form := range forms(out) {
+		hits = r.deps.Index.Match(p.TokenKeys(form), hits[:0])
 		for _, h := range hits {
-			if i, ok := bySlot[h.Slot]; ok && out[i].blockTokens == size {
+			if i, ok := bySlot[h.Slot]; ok && out[i].form == form {
 				out[i].run, out[i].source = h.Promised, fromEvents
 				if members[i].Stalled(now) {
 					out[i].run.HBM, out[i].run.Lower = h.Promised.HBM/2, h.Promised.Lower/2
@@ -65,7 +66,7 @@ func (r *Router) match(members []*fleet.Member, p *prompt.Request) []matched {
 		return index.Horizon{}
 	}, hits[:0])
 	for _, h := range hits {
-		if i, ok := bySlot[h.Slot]; ok && out[i].source == "" && out[i].blockTokens == 0 {
+		if i, ok := bySlot[h.Slot]; ok && out[i].source == "" && out[i].form.BlockTokens == 0 {
 			out[i].run, out[i].source, out[i].chunks = h.Run, fromSent, chunks
 		}
 	}
@@ -77,32 +78,28 @@ func exact(c *fleet.Cache, p *prompt.Request) bool {
 	return len(p.Tokens) > 0 && c.BlockTokens > 0 && c.Known == fleet.ByEvents
 }
 
-func blockSizes(all []matched) []int {
-	var sizes []int
-next:
+// forms returns the different forms in use.
+func forms(all []matched) []prompt.Form {
+	var out []prompt.Form
 	for i := range all {
-		if all[i].blockTokens == 0 {
-			continue
+		if f := all[i].form; f.BlockTokens > 0 && !slices.Contains(out, f) {
+			out = append(out, f)
 		}
-		for _, s := range sizes {
-			if s == all[i].blockTokens {
-				continue next
-			}
-		}
-		sizes = append(sizes, all[i].blockTokens)
 	}
-	return sizes
+	return out
 }
 
 // sentBlockTokens is the chunk of a token-id prompt sent to a worker that has
 // no KV events.
 const sentBlockTokens = 64
 
+var sentForm = prompt.Form{BlockTokens: sentBlockTokens}
+
 // sentKeys returns the keys under which a prompt is remembered as sent.
 func sentKeys(p *prompt.Request) ([]kv.Key, []prompt.Chunk) {
 	chunks := p.Chunks()
 	if len(chunks) == 0 {
-		return p.TokenKeys(sentBlockTokens), nil
+		return p.TokenKeys(sentForm), nil
 	}
 	keys := make([]kv.Key, len(chunks))
 	for i, c := range chunks {
@@ -127,7 +124,7 @@ func (m *matched) tokens(promptTokens, tokensPerByte float64) cost.Hit {
 			return float64(m.chunks[n-1].TextBytes) * tokensPerByte
 		}
 		hbm, all = at(m.run.HBM), at(m.run.Len())
-	case m.blockTokens == 0:
+	case m.form.BlockTokens == 0:
 		hbm, all = float64(m.run.HBM*sentBlockTokens), float64(m.run.Len()*sentBlockTokens)
 	default:
 		hbm, all = float64(m.run.HBM*block), float64(m.run.Len()*block)
@@ -152,9 +149,9 @@ const confirmLag = 2 * time.Second
 // until its events say so, and among what was sent.
 func (r *Router) promise(now clock.Instant, d *Decision, c *candidate) {
 	d.slot = c.cache.Slot
-	if c.exact {
+	if c.form.BlockTokens > 0 {
 		wait := min(30*time.Second, max(500*time.Millisecond, 3*d.PredictedTTFT/2))
-		d.ticket = r.deps.Index.Begin(d.slot, d.query.TokenKeys(c.cache.BlockTokens), now.Add(wait))
+		d.ticket = r.deps.Index.Begin(d.slot, d.query.TokenKeys(c.form), now.Add(wait))
 	}
 	keys, _ := sentKeys(d.query)
 	d.member.Sent(int(d.booking.UncachedTokens + d.booking.OutputTokens))

@@ -111,7 +111,7 @@ func (h *house) finish(d *Decision, ttft time.Duration) {
 // hold makes a member hold the first blocks of a prompt on a tier.
 func (h *house) hold(m *fleet.Member, p *prompt.Request, from, to int, tier kv.Tier) {
 	var changes []index.Change
-	for _, k := range p.TokenKeys(blockTokens)[from:to] {
+	for _, k := range p.TokenKeys(prompt.Form{BlockTokens: blockTokens})[from:to] {
 		changes = append(changes, index.Change{Key: k, Tier: tier, Present: true})
 	}
 	h.index.Apply(m.Cache().Slot, changes)
@@ -283,6 +283,51 @@ func TestUnreachableWorkerIsLeftAlone(t *testing.T) {
 	h.members[1].SetHealthy(false)
 	if d := h.decide(t, p); d.Target != h.members[0].Target {
 		t.Errorf("of two that are out, the one with the prefix is the better bet, not %v", d.Target)
+	}
+}
+
+// What others sent to a worker counts like our own requests.
+func TestForeignLoadKeepsRequestsAway(t *testing.T) {
+	for name, signals := range map[string]fleet.Signals{
+		"waiting": {ForeignWaiting: fleet.Signal{Value: 3, Source: fleet.Learned}},
+		"tokens": {ForeignWaiting: fleet.Signal{Value: 1, Source: fleet.Learned}, Waiting: fleet.Signal{Value: 1, Source: fleet.Scraped},
+			WaitingTokens: fleet.Signal{Value: 9000, Source: fleet.Scraped}},
+		"running": {ForeignRunning: fleet.Signal{Value: 50, Source: fleet.Learned}},
+		"full": {CapacityTokens: fleet.Signal{Value: 1000, Source: fleet.Scraped}, MaxSeqs: fleet.Signal{Value: 1, Source: fleet.Scraped},
+			ForeignRunning: fleet.Signal{Value: 2, Source: fleet.Learned}},
+	} {
+		h := newHouse(t, Rhizome, 2)
+		h.members[0].SetSignals(signals)
+		h.decide(t, tokens(t, 0, 2000, 0)) // so that there is a typical request
+		h.Done(h.decide(t, tokens(t, 0, 2000, 0)), Outcome{Result: Cancelled})
+		for i := range 5 {
+			d := h.decide(t, tokens(t, 0, 2000, 1+i))
+			if d.Target == h.members[0].Target {
+				t.Errorf("%s: went to the worker that others keep busy", name)
+			}
+			h.Done(d, Outcome{Result: Cancelled})
+		}
+	}
+}
+
+func TestLinkCongestionIsPriced(t *testing.T) {
+	load := func(s fleet.Signals) float64 {
+		h := newHouse(t, Rhizome, 1)
+		p := tokens(t, 8000, 100, 1)
+		h.hold(h.members[0], p, 0, 500, kv.CPU)
+		h.members[0].SetSignals(s)
+		e, _ := h.Explain(h.decide(t, p).ID)
+		return e.Candidates[0].Terms.LoadMicros
+	}
+	var congested, slow fleet.Signals
+	congested.Rho[kv.CPU] = fleet.Signal{Value: 0.9, Source: fleet.Learned}
+	slow.BytesPerMicro[kv.CPU] = fleet.Signal{Value: 8000, Source: fleet.Learned}
+	free := load(fleet.Signals{})
+	if got := load(congested) / free; got < 9.9 || got > 10.1 {
+		t.Errorf("a link that is busy nine tenths of the time costs %.1f times a free one", got)
+	}
+	if got := load(slow) / free; got < 7.9 || got > 8.1 {
+		t.Errorf("an eighth of the bandwidth costs %.1f times", got)
 	}
 }
 
@@ -463,7 +508,7 @@ func BenchmarkDecide(b *testing.B) {
 		b.Run(fmt.Sprint(workers), func(b *testing.B) {
 			h := newHouse(b, Rhizome, workers)
 			p := tokens(b, 12000, 100, 1)
-			p.TokenKeys(blockTokens)
+			p.TokenKeys(prompt.Form{BlockTokens: blockTokens})
 			for _, m := range h.members[:workers/2] {
 				h.hold(m, p, 0, 750, kv.HBM)
 			}

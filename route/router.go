@@ -97,8 +97,8 @@ type candidate struct {
 	member   *fleet.Member
 	cache    fleet.Cache
 	hit      cost.Hit
-	source   string // of the hit: fromEvents, fromSent or ""
-	exact    bool   // the index speaks for it
+	source   string      // of the hit: fromEvents, fromSent or ""
+	form     prompt.Form // of its blocks where the index speaks for it, else zero
 	class    cost.Class
 	signals  fleet.Signals
 	scale    float64 // of class
@@ -155,7 +155,7 @@ func excluded(list []kv.Target, t kv.Target) bool {
 
 // price scores one member.
 func (r *Router) price(now clock.Instant, m *fleet.Member, h matched, p *prompt.Request, request cost.Request) candidate {
-	c := candidate{member: m, cache: h.cache, source: h.source, exact: h.blockTokens > 0, signals: m.Signals()}
+	c := candidate{member: m, cache: h.cache, source: h.source, form: h.form, signals: m.Signals()}
 	c.scale, c.overhead = r.fit(m)
 	c.class = classOf(m, c.scale, &c.signals)
 	perByte, _ := r.sizes.TokensPerByte(p.Model)

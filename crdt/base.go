@@ -27,7 +27,7 @@ type base struct {
 	max     int    // entries
 	main    uint16 // the engine's number of main attention; 0 until it is known
 	rooted  bool   // it is known
-	pages   [][]entry
+	pages   []*[pageEntries]entry
 	unused  uint32 // entries behind all ever used begin here
 	free    uint32 // first of the entries given back, + 1
 	blocks  int
@@ -39,6 +39,7 @@ type base struct {
 	orphans map[uint32]orphan
 	waiting map[node]uint32 // the first of the orphans that wait for a node
 	emptied []uint32        // entries that lost their last copy in this batch
+	warmed  uint32          // means nothing; so that what warms isn't optimised away
 }
 
 // node names an entry as engines do.
@@ -49,7 +50,8 @@ type node struct {
 
 // entry is one block. Without a key (unkeyed), val is its content and its
 // orphan record says what it waits for; with one (keyed), val is the key; of
-// an entry given back (vacant), the next such.
+// an entry given back (vacant), the next such. A keyed one that shares its key
+// with another, or once did, is a twin.
 type entry struct {
 	hash   kv.EngineHash
 	val    uint64
@@ -62,17 +64,19 @@ type entryState uint8
 
 const (
 	vacant entryState = iota
-	keyed
 	unkeyed
+	keyed
+	twin
 )
 
 const (
-	pageBits   = 8
-	entryBytes = 24
+	pageEntries = 256
+	entryBytes  = 24
 )
 
-func (b *base) at(i uint32) *entry { return &b.pages[i>>pageBits][i&(1<<pageBits-1)] }
+func (b *base) at(i uint32) *entry { return &b.pages[i/pageEntries][i%pageEntries] }
 
+func (e *entry) keyed() bool { return e.state >= keyed }
 func (e *entry) empty() bool { return e.copies == [kv.NumTiers]uint8{} }
 
 func (b *base) apply(ops []kv.Op, emit func(index.Change)) {
@@ -93,11 +97,17 @@ func (b *base) apply(ops []kv.Op, emit func(index.Change)) {
 		case kv.Insert:
 			b.insert(op, group, emit)
 		case kv.Also:
-			for _, h := range op.Hashes {
+			for j, h := range op.Hashes {
+				if j%lookahead == 0 {
+					b.warm(0, op.Hashes[j:min(j+lookahead, len(op.Hashes))])
+				}
 				b.also(group, h, op.Tier, emit)
 			}
 		case kv.Remove:
-			for _, h := range op.Hashes {
+			for j, h := range op.Hashes {
+				if j%lookahead == 0 {
+					b.warm(group, op.Hashes[j:min(j+lookahead, len(op.Hashes))])
+				}
 				if i, ok := b.find(group, h); ok {
 					b.less(i, op.Tier, emit)
 				}
@@ -127,7 +137,10 @@ func (b *base) insert(op *kv.Op, group uint16, emit func(index.Change)) {
 	if hasParent {
 		key, known = b.keyOf(group, parent)
 	}
-	for _, blk := range op.Blocks {
+	for j, blk := range op.Blocks {
+		if j%lookahead == 0 {
+			b.warmBlocks(group, op.Blocks[j:min(j+lookahead, len(op.Blocks))], key, known)
+		}
 		if hasParent && blk.Hash == parent {
 			b.refused++
 			continue
@@ -146,7 +159,7 @@ func (b *base) insert(op *kv.Op, group uint16, emit func(index.Change)) {
 				b.orphan(i, uint64(blk.Content), orphan{parent: node{group, parent}})
 			}
 		}
-		if e := b.at(i); e.state == keyed {
+		if e := b.at(i); e.keyed() {
 			key, known = kv.Key(e.val), true // once given, a key stays
 		} else if known {
 			b.adopt(i, key, emit)
@@ -175,7 +188,7 @@ func (b *base) also(group uint16, h kv.EngineHash, t kv.Tier, emit func(index.Ch
 				b.orphan(i, 0, orphan{parent: node{0, h}, same: true})
 			}
 		}
-		if m := b.at(main); m.state == keyed && b.at(i).state != keyed {
+		if m := b.at(main); m.keyed() && !b.at(i).keyed() {
 			b.adopt(i, kv.Key(m.val), emit)
 		}
 	}
@@ -234,7 +247,7 @@ func (b *base) set(i uint32, t kv.Tier, n uint8, emit func(index.Change)) {
 			b.held[t]--
 		}
 	}
-	if e.state == keyed && !b.elsewhere(i, t) {
+	if e.keyed() && !b.elsewhere(i, t) {
 		emit(index.Change{Key: kv.Key(e.val), Group: e.group, Tier: t, Present: n > 0})
 	}
 	if e.empty() {
@@ -245,12 +258,12 @@ func (b *base) set(i uint32, t kv.Tier, n uint8, emit func(index.Change)) {
 // elsewhere reports whether another entry with the key of entry i is on t.
 func (b *base) elsewhere(i uint32, t kv.Tier) bool {
 	e := b.at(i)
-	h := place(e.val, e.group)
-	for p := b.byKey.home(h); b.byKey.cells[p] != 0; p = b.byKey.next(p) {
-		if j, maybe := b.byKey.get(p, h); maybe && j != i {
-			if o := b.at(j); o.val == e.val && o.group == e.group && o.copies[t] > 0 {
-				return true
-			}
+	if e.state != twin {
+		return false
+	}
+	for j := range b.byKey.all(place(e.val, e.group)) {
+		if o := b.at(j); j != i && o.val == e.val && o.group == e.group && o.copies[t] > 0 {
+			return true
 		}
 	}
 	return false
@@ -283,7 +296,7 @@ func (b *base) sum(i uint32) uint64 {
 func (b *base) each(emit func(index.Change)) {
 	for i := range b.unused {
 		e := b.at(i)
-		if e.state != keyed {
+		if !e.keyed() {
 			continue
 		}
 		for t, n := range e.copies {

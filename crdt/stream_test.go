@@ -32,7 +32,7 @@ func (b *base) check(t *rapid.T) {
 			t.Fatalf("entry %d waits=%v in state %d", i, waits, e.state)
 		}
 		blocks++
-		if e.state == keyed {
+		if e.keyed() {
 			keys++
 		}
 		digest += b.sum(i)

@@ -1,25 +1,26 @@
 package crdt
 
 import (
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 )
 
-// TestTable crowds the cells at both ends, where probing wraps around.
+// TestTable crowds the buckets at both ends, where a search wraps around.
 func TestTable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var tab table
 		hashes := map[uint32]uint64{}
-		for range rapid.SampledFrom([]int{3, 20, 100}).Draw(t, "steps") {
-			i := rapid.Uint32Range(0, 30).Draw(t, "number")
+		for range rapid.SampledFrom([]int{3, 20, 300}).Draw(t, "steps") {
+			i := rapid.Uint32Range(0, 80).Draw(t, "number")
 			if h, held := hashes[i]; held {
-				tab.remove(i, h, func(j uint32) uint64 { return hashes[j] })
+				tab.remove(i, h)
 				delete(hashes, i)
 				continue
 			}
 			if tab.full() {
-				tab.grow()
+				tab.resize(len(hashes) + rapid.IntRange(1, 50).Draw(t, "room"))
 				for j, h := range hashes {
 					tab.add(j, h)
 				}
@@ -32,13 +33,16 @@ func TestTable(t *testing.T) {
 			t.Fatalf("%d of %d", tab.used, len(hashes))
 		}
 		for want, h := range hashes {
-			for p := tab.home(h); ; p = tab.next(p) {
-				if tab.cells[p] == 0 {
-					t.Fatalf("%d, hash %x, is lost", want, h)
-				}
-				if i, maybe := tab.get(p, h); maybe && i == want {
-					break
-				}
+			if !slices.Contains(slices.Collect(tab.all(h)), want) {
+				t.Fatalf("%d, hash %x, is lost", want, h)
+			}
+		}
+		for i, h := range hashes {
+			tab.remove(i, h)
+		}
+		for p, b := range tab.buckets {
+			if b != (bucket{}) {
+				t.Fatalf("bucket %d of an empty table: %v", p, b)
 			}
 		}
 	})

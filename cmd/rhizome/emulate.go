@@ -2,34 +2,47 @@ package main
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/rhizome-router/rhizome/engine/emulator"
 	"github.com/rhizome-router/rhizome/engine/model"
+	"github.com/rhizome-router/rhizome/kv"
 )
 
-// emulatedFleet are the flags that describe emulated workers.
-type emulatedFleet struct {
+type emulateCommand struct {
 	Workers int     `help:"How many workers." default:"4"`
 	Preset  string  `help:"Engine, model and accelerator to emulate: ${enum}." enum:"${presets}" default:"llama3-8b-h100"`
 	Speedup float64 `help:"How many times faster than life they run." default:"1"`
 	Model   string  `help:"Name of the model they serve." default:"rhizome-emulated"`
+	Engine  string  `help:"Whose API, events and metrics they speak: ${enum}." enum:"vllm,sglang" default:"vllm"`
+	Host    string  `help:"Address they listen on." default:"127.0.0.1"`
+	Port    int     `help:"HTTP port of the first worker; the next ones follow, and from 1000 above two ports each for KV events. 0 takes free ports." default:"18000"`
+
+	PoolTokens  int `help:"KV tokens in each worker's HBM. 0: the preset's." default:"0"`
+	CPUTokens   int `name:"cpu-tokens" help:"KV tokens in each worker's CPU memory. 0: four times the HBM." default:"0"`
+	BlockTokens int `help:"Tokens in a KV block." default:"16"`
+
+	EventForm  string        `help:"Wire form of KV events, map or array; default: map for vllm, array for sglang." enum:",map,array" default:""`
+	EventDelay time.Duration `help:"How much later KV events leave." default:"0s"`
+	EventLoss  float64       `help:"Share of KV event batches that subscribers miss, 0 to 1; replay has them." default:"0"`
 }
 
-func (f *emulatedFleet) config(sh *shell) (emulator.GroupConfig, error) {
-	preset, err := model.PresetByName(f.Preset)
+func (c *emulateCommand) config(sh *shell) (emulator.GroupConfig, error) {
+	preset, err := model.PresetByName(c.Preset)
 	if err != nil {
 		return emulator.GroupConfig{}, err
 	}
-	return emulator.GroupConfig{Workers: f.Workers, Config: emulator.Config{
-		Model: f.Model, Preset: preset, Speedup: f.Speedup, Log: sh.log,
-	}}, nil
-}
-
-type emulateCommand struct {
-	emulatedFleet
-	Host      string `help:"Address they listen on." default:"127.0.0.1"`
-	Port      int    `help:"HTTP port of the first worker; the next ones follow, and from 1000 above two ports each for KV events. 0 takes free ports." default:"18000"`
-	EventForm string `help:"Wire form of KV events: map (vLLM 0.24 and later) or array." enum:"map,array" default:"map"`
+	cfg := emulator.Config{
+		Engine: emulator.Engine(c.Engine), Model: c.Model, Preset: preset, Speedup: c.Speedup,
+		PoolTokens: c.PoolTokens, BlockTokens: c.BlockTokens,
+		EventForm: emulator.EventForm(c.EventForm), EventDelay: c.EventDelay, EventLoss: c.EventLoss, Log: sh.log,
+	}
+	if c.CPUTokens != 0 {
+		cfg.Tiers = []model.TierConfig{{Tier: kv.CPU, CapacityTokens: c.CPUTokens}}
+	}
+	return emulator.GroupConfig{
+		Config: cfg, Workers: c.Workers, Host: c.Host, BasePort: c.Port, EventsBase: c.Port + 1000, AnyPorts: c.Port == 0,
+	}, nil
 }
 
 func (c *emulateCommand) Run(sh *shell) error {
@@ -37,15 +50,11 @@ func (c *emulateCommand) Run(sh *shell) error {
 	if err != nil {
 		return err
 	}
-	if cfg.EventForm, err = emulator.ParseEventForm(c.EventForm); err != nil {
-		return err
-	}
-	cfg.Host, cfg.BasePort, cfg.EventsBase, cfg.AnyPorts = c.Host, c.Port, c.Port+1000, c.Port == 0
 	group, err := emulator.StartGroup(sh.ctx, cfg)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(sh.stderr, "%d workers of %s (%s, %g× life). Route to them with:\n", c.Workers, c.Model, c.Preset, c.Speedup)
+	fmt.Fprintf(sh.stderr, "%d workers of %s (%s, %s, %g× life). Route to them with:\n", c.Workers, c.Model, c.Engine, c.Preset, c.Speedup)
 	fmt.Fprintln(sh.stdout, "rhizome serve \\")
 	for i, w := range group.Workers() {
 		end := " \\"

@@ -34,7 +34,7 @@ type commands struct {
 
 	Serve   serveCommand   `cmd:"" help:"Route requests to workers."`
 	Demo    demoCommand    `cmd:"" help:"Run emulated workers, a router and a load in one process, with a live table."`
-	Emulate emulateCommand `cmd:"" help:"Run emulated workers that speak vLLM's wire."`
+	Emulate emulateCommand `cmd:"" help:"Run emulated workers that speak vLLM's or SGLang's wire."`
 	Explain explainCommand `cmd:"" help:"Show why a request went where it did."`
 	Ctl     ctlCommand     `cmd:"" help:"Ask a running replica."`
 	Version versionCommand `cmd:"" help:"Print the version."`

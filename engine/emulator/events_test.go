@@ -12,6 +12,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vmihailenco/msgpack/v5"
@@ -82,6 +83,8 @@ type listener struct {
 
 	mu       sync.Mutex
 	payloads map[uint64][]byte
+	order    []uint64 // of arrival
+	firstAt  time.Time
 	topics   map[string]bool
 	problem  error
 	more     sync.Cond // something of it changed
@@ -108,7 +111,12 @@ func subscribe(t *testing.T, w *Worker) *listener {
 			if len(frames) != 3 || len(frames[1]) != 8 {
 				l.problem = fmt.Errorf("message of %d frames: %x", len(frames), frames)
 			} else {
-				l.payloads[binary.BigEndian.Uint64(frames[1])] = frames[2]
+				if len(l.order) == 0 {
+					l.firstAt = time.Now()
+				}
+				seq := binary.BigEndian.Uint64(frames[1])
+				l.payloads[seq] = frames[2]
+				l.order = append(l.order, seq)
 				l.topics[string(frames[0])] = true
 			}
 			l.more.Broadcast()

@@ -164,6 +164,7 @@ func (o *owner) sink(e model.Event) {
 		}
 		return
 	}
+	o.feed.flush() // engines publish what a step did before they tell its tokens
 	o.progress(j, e)
 }
 

@@ -20,6 +20,7 @@ const (
 type ahead struct {
 	maxBytes int
 	bytes    int
+	shared   *gauge // bytes of all streams
 	batches  map[uint64][]kv.Op
 	skips    []Range // no batch of them is in batches
 }
@@ -32,11 +33,15 @@ func (a *ahead) keep(seq uint64, ops []kv.Op) Outcome {
 	if a.bytes+n > a.maxBytes || seq == endOfLog {
 		return Overflow
 	}
+	if a.shared.used+n > a.shared.max {
+		a.shared.refused++
+		return Overflow
+	}
 	if a.batches == nil {
 		a.batches = map[uint64][]kv.Op{}
 	}
 	a.batches[seq] = ops
-	a.bytes += n
+	a.charge(n)
 	return Pending
 }
 
@@ -44,20 +49,38 @@ func (a *ahead) take(seq uint64) ([]kv.Op, bool) {
 	ops, ok := a.batches[seq]
 	if ok {
 		delete(a.batches, seq)
-		a.bytes -= opBytes(ops)
+		a.charge(-opBytes(ops))
 	}
 	return ops, ok
 }
 
-func (a *ahead) skip(r Range) {
+func (a *ahead) charge(bytes int) {
+	a.bytes += bytes
+	a.shared.used += bytes
+}
+
+// discard forgets the batches from … to.
+func (a *ahead) discard(r Range) {
 	maps.DeleteFunc(a.batches, func(seq uint64, ops []kv.Op) bool {
 		if seq < r.From || seq > r.To {
 			return false
 		}
-		a.bytes -= opBytes(ops)
+		a.charge(-opBytes(ops))
 		return true
 	})
+}
+
+func (a *ahead) skip(r Range) {
+	a.discard(r)
 	a.skips = addRange(a.skips, r)
+}
+
+// startAt forgets what would come before number next.
+func (a *ahead) startAt(next uint64) {
+	if next > 0 {
+		a.discard(Range{0, next - 1})
+		a.skips = slices.DeleteFunc(a.skips, func(r Range) bool { return r.To < next })
+	}
 }
 
 // takeSkip returns the end of the skip that begins at or before seq.

@@ -23,23 +23,25 @@ import (
 // A batch is atomic: an entry whose last copy goes stays known until the batch
 // ends, so that Remove and Also make a move.
 type base struct {
-	counted bool
-	max     int    // entries
-	main    uint16 // the engine's number of main attention; 0 until it is known
-	rooted  bool   // it is known
-	pages   []*[pageEntries]entry
-	unused  uint32 // entries behind all ever used begin here
-	free    uint32 // first of the entries given back, + 1
-	blocks  int
-	refused uint64
-	held    [kv.NumTiers]int // by tier: entries of group 0
-	digest  uint64
-	byHash  table
-	byKey   table
-	orphans map[uint32]orphan
-	waiting map[node]uint32 // the first of the orphans that wait for a node
-	emptied []uint32        // entries that lost their last copy in this batch
-	warmed  uint32          // means nothing; so that what warms isn't optimised away
+	counted   bool
+	max       int         // entries
+	truncated kv.TierMask // tiers of which nothing is taken
+	main      uint16      // the engine's number of main attention; 0 until it is known
+	rooted    bool        // it is known
+	pages     []*[pageEntries]entry
+	unused    uint32 // entries behind all ever used begin here
+	free      uint32 // first of the entries given back, + 1
+	blocks    int
+	refused   uint64
+	held      [kv.NumTiers]int // by tier: entries of group 0
+	onTier    [kv.NumTiers]int // by tier: entries of all groups
+	digest    uint64
+	byHash    table
+	byKey     table
+	orphans   map[uint32]orphan
+	waiting   map[node]uint32 // the first of the orphans that wait for a node
+	emptied   []uint32        // entries that lost their last copy in this batch
+	warmed    uint32          // means nothing; so that what warms isn't optimised away
 }
 
 // node names an entry as engines do.
@@ -87,6 +89,9 @@ func (b *base) apply(ops []kv.Op, emit func(index.Change)) {
 			continue
 		}
 		if op.Tier >= kv.NumTiers {
+			continue
+		}
+		if b.truncated.Has(op.Tier) {
 			continue
 		}
 		if op.Kind == kv.Insert && !b.rooted {
@@ -240,18 +245,24 @@ func (b *base) set(i uint32, t kv.Tier, n uint8, emit func(index.Change)) {
 	if (was == 0) == (n == 0) {
 		return
 	}
-	if e.group == 0 {
-		if n > 0 {
-			b.held[t]++
-		} else {
-			b.held[t]--
-		}
-	}
+	b.count(e, t, n > 0)
 	if e.keyed() && !b.elsewhere(i, t) {
 		emit(index.Change{Key: kv.Key(e.val), Group: e.group, Tier: t, Present: n > 0})
 	}
 	if e.empty() {
 		b.emptied = append(b.emptied, i)
+	}
+}
+
+// count notes that entry e came to a tier or left it.
+func (b *base) count(e *entry, t kv.Tier, came bool) {
+	d := -1
+	if came {
+		d = 1
+	}
+	b.onTier[t] += d
+	if e.group == 0 {
+		b.held[t] += d
 	}
 }
 

@@ -150,7 +150,9 @@ func (b *base) purge() {
 	}
 	b.emptied = b.emptied[:0]
 	if b.blocks == 0 {
-		*b = base{counted: b.counted, max: b.max, main: b.main, rooted: b.rooted, refused: b.refused}
+		*b = b.bare()
+	} else if int(b.unused) > 4*(b.blocks+pageEntries) {
+		b.compact()
 	}
 }
 

@@ -28,9 +28,10 @@ func markNo(next uint64) uint64 {
 }
 
 // Mark records the present state as a mark, besides those that are recorded at
-// every multiple of 256. Nothing is recorded before the first batch.
+// every multiple of 256. Nothing is recorded before the first batch, nor while
+// the stream is truncated.
 func (s *Stream) Mark() {
-	if s.next == 0 || len(s.marks) > 0 && s.marks[len(s.marks)-1].W == s.next-1 {
+	if s.next == 0 || s.base.truncated != 0 || len(s.marks) > 0 && s.marks[len(s.marks)-1].W == s.next-1 {
 		return
 	}
 	if len(s.marks) == maxMarks {

@@ -1,7 +1,8 @@
 // Package crdt holds the data that replicas share and the rules by which
 // copies of it become equal.
 //
-// The central type is [Stream]; start reading at [Stream.Apply]. A stream is
+// The central type is [Stream]; start reading at [Stream.Apply]. [Log] is the
+// set of a replica's streams and bounds what they use together. A stream is
 // the log of what one engine said about its cache during one boot, and the
 // base that follows from it: which blocks are on which tiers. It has one
 // writer, the engine, so replicas that applied the same batches have equal
@@ -13,6 +14,8 @@
 package crdt
 
 import (
+	"math"
+
 	"github.com/rhizome-router/rhizome/index"
 	"github.com/rhizome-router/rhizome/kv"
 )
@@ -61,10 +64,19 @@ type Stream struct {
 	skips []Range
 	base  base
 	marks []Mark // the last maxMarks
+
+	log    *Log // nil of a stream alone
+	ring   ring
+	spoken [kv.NumTiers]uint64 // by tier: the log's clock when a batch last spoke of it
+	bytes  int64               // of the base, as the log counts it
 }
 
 // NewStream returns an empty stream that expects batch 0 next.
 func NewStream(cfg StreamConfig) *Stream {
+	return newStream(cfg, nil, &gauge{max: math.MaxInt})
+}
+
+func newStream(cfg StreamConfig, log *Log, pending *gauge) *Stream {
 	if cfg.MaxPendingBytes == 0 {
 		cfg.MaxPendingBytes = 1 << 20
 	}
@@ -72,7 +84,7 @@ func NewStream(cfg StreamConfig) *Stream {
 		cfg.MaxBlocks = 4 << 20
 	}
 	cfg.MaxBlocks = min(cfg.MaxBlocks, maxEntries)
-	s := &Stream{cfg: cfg}
+	s := &Stream{cfg: cfg, log: log, ahead: ahead{maxBytes: cfg.MaxPendingBytes, shared: pending}}
 	s.Start(0)
 	return s
 }
@@ -82,19 +94,54 @@ func NewStream(cfg StreamConfig) *Stream {
 // none of it is in the base.
 func (s *Stream) Start(seq uint64) {
 	s.next = seq
-	s.ahead = ahead{maxBytes: s.cfg.MaxPendingBytes}
+	s.ahead.charge(-s.ahead.bytes)
+	s.ahead.batches, s.ahead.skips = nil, nil
 	s.skips = nil
 	if seq > 0 {
 		s.skips = []Range{{0, seq - 1}}
 	}
 	s.marks = nil
 	s.base = base{counted: s.cfg.Counted, max: s.cfg.MaxBlocks}
+	s.moved()
+}
+
+// moved says that the stream begins anew at its present position.
+func (s *Stream) moved() {
+	if s.log == nil {
+		s.ring.first = s.next
+		return
+	}
+	s.log.emptyRing(s, s.next)
+	for t := range s.spoken {
+		s.spoken[t] = s.log.clock
+	}
+	s.weigh()
+}
+
+// weigh tells the log the base's size.
+func (s *Stream) weigh() {
+	if s.log != nil {
+		n := s.base.bytes()
+		s.log.bases += n - s.bytes
+		s.bytes = n
+	}
+}
+
+// perform applies the batch with number s.next.
+func (s *Stream) perform(ops []kv.Op, emit func(index.Change)) {
+	s.base.apply(ops, emit)
+	if s.log != nil {
+		s.log.applied(s, s.next, ops)
+	} else {
+		s.ring.first = s.next + 1
+	}
+	s.advance(s.next)
 }
 
 // Apply takes the batch with number seq, and with it those that waited for
 // nothing else. emit gets each (key, group, tier) that came or went, in order.
-// A batch ahead of its turn is kept as it is, so the caller must not change
-// ops afterwards.
+// A batch ahead of its turn is kept as it is, and so is each batch of a stream
+// of a Log, so the caller must not change ops afterwards.
 func (s *Stream) Apply(seq uint64, ops []kv.Op, emit func(index.Change)) Outcome {
 	if seq != s.next {
 		if seq < s.next {
@@ -102,8 +149,7 @@ func (s *Stream) Apply(seq uint64, ops []kv.Op, emit func(index.Change)) Outcome
 		}
 		return s.ahead.keep(seq, ops)
 	}
-	s.base.apply(ops, emit)
-	s.advance(seq)
+	s.perform(ops, emit)
 	s.catchUp(emit)
 	return Applied
 }
@@ -131,12 +177,12 @@ func (s *Stream) Skip(from, to uint64, emit func(index.Change)) Outcome {
 func (s *Stream) catchUp(emit func(index.Change)) {
 	for {
 		if ops, ok := s.ahead.take(s.next); ok {
-			s.base.apply(ops, emit)
-			s.advance(s.next)
+			s.perform(ops, emit)
 		} else if to, ok := s.ahead.takeSkip(s.next); ok {
 			s.skips = addRange(s.skips, Range{s.next, to})
 			s.advance(to)
 		} else {
+			s.weigh()
 			return
 		}
 	}
@@ -169,8 +215,19 @@ func (s *Stream) Group(wire uint16) uint16 { return s.base.ownGroup(wire) }
 func (s *Stream) Held(t kv.Tier) int { return s.base.held[t] }
 
 // Digest sums up the base: equal bases have equal digests, and different ones
-// almost surely don't. It is a function of the content only.
+// almost surely don't. It is a function of the content only. That of a
+// truncated stream is not to be compared.
 func (s *Stream) Digest() uint64 { return s.base.digest }
+
+// Truncated returns the tiers that the log's limit made this copy forget
+// (Log.Trim). While there are any, the base isn't what the log leads to.
+func (s *Stream) Truncated() kv.TierMask { return s.base.truncated }
+
+func (s *Stream) truncate(t kv.Tier, emit func(index.Change)) {
+	s.base.truncate(t, emit)
+	s.marks = nil
+	s.weigh()
+}
 
 // Each emits everything that is present, as if it had just come, so that a
 // fresh index slot can be filled. What two engine hashes share may come twice.
@@ -183,6 +240,8 @@ type StreamStats struct {
 	Refused        uint64 // blocks refused: MaxBlocks, or their own parent
 	PendingBatches int
 	PendingBytes   int   // estimate
+	RingBatches    int   // kept for copies to catch up
+	RingBytes      int   // estimate
 	Bytes          int64 // memory of the base, estimate
 }
 
@@ -194,6 +253,8 @@ func (s *Stream) Stats() StreamStats {
 		Refused:        s.base.refused,
 		PendingBatches: len(s.ahead.batches),
 		PendingBytes:   s.ahead.bytes,
+		RingBatches:    len(s.ring.batches),
+		RingBytes:      s.ring.bytes,
 		Bytes:          s.base.bytes(),
 	}
 }

@@ -12,10 +12,13 @@ import (
 )
 
 // check verifies that a base's parts agree with each other.
-func (b *base) check(t *rapid.T) {
+func (b *base) check(t interface {
+	Helper()
+	Fatalf(string, ...any)
+}) {
 	t.Helper()
 	var digest uint64
-	var held [kv.NumTiers]int
+	var held, onTier [kv.NumTiers]int
 	blocks, keys := 0, 0
 	for i := range b.unused {
 		e := b.at(i)
@@ -37,6 +40,9 @@ func (b *base) check(t *rapid.T) {
 		}
 		digest += b.sum(i)
 		for tier, n := range e.copies {
+			if n > 0 {
+				onTier[tier]++
+			}
 			if n > 0 && e.group == 0 {
 				held[tier]++
 			}
@@ -52,7 +58,7 @@ func (b *base) check(t *rapid.T) {
 			linked++
 		}
 	}
-	if digest != b.digest || held != b.held || blocks != b.blocks ||
+	if digest != b.digest || held != b.held || onTier != b.onTier || blocks != b.blocks ||
 		blocks != b.byHash.used || keys != b.byKey.used || linked != len(b.orphans) {
 		t.Fatalf("digest %x of %x, held %v of %v, blocks %d of %d, %d by hash; keys %d of %d; orphans %d of %d",
 			b.digest, digest, b.held, held, b.blocks, blocks, b.byHash.used, b.byKey.used, keys, linked, len(b.orphans))

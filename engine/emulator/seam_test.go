@@ -7,6 +7,7 @@ import (
 
 	"github.com/rhizome-router/rhizome/engine"
 	"github.com/rhizome-router/rhizome/engine/kvwire"
+	"github.com/rhizome-router/rhizome/engine/model"
 	"github.com/rhizome-router/rhizome/kv"
 )
 
@@ -66,5 +67,42 @@ func TestRouterFollowsTheWorker(t *testing.T) {
 	r := seen.Rank(0)
 	if !seen.ProcessStartSeconds.Known || r.HBMTokens.Value != 16*1024 || r.BlockTokens.Value != 16 || !r.KVUsage.Known || !r.Running.Known || r.PrefixQueriesTokens.Value != 500 {
 		t.Errorf("scraped %+v", seen)
+	}
+}
+
+// From its URL alone the router finds out that a worker is SGLang, where its
+// events are and what its metrics say.
+func TestRouterDetectsSGLang(t *testing.T) {
+	w := startSGLang(t, func(c *Config) {
+		c.PoolTokens, c.MaxModelLen = 1600, 1500
+		c.Tiers = []model.TierConfig{{Tier: kv.CPU, CapacityTokens: 6400}}
+	})
+	for _, seed := range []int{1, 2, 1} {
+		complete(t, w.URL()+"/v1/completions", obj{"prompt": words(seed, 4000), "max_tokens": 1})
+	}
+	spec, err := engine.ParseSpec(w.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker, err := engine.NewWorker("test", spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer worker.Close()
+	id, err := worker.Detect(t.Context())
+	if err != nil || id.Engine != engine.SGLang || id.Version != "0.5.18" || id.Events != w.EventsEndpoint() || id.BlockTokens != 16 || id.ApproximateReason != "" {
+		t.Errorf("detected %+v, %v", id, err)
+	}
+	seen, err := worker.Scrape(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, st := seen.Rank(0), w.Stats()
+	if r.HBMTokens.Value != 1600 || r.BlockTokens.Value != 16 || r.PrefixQueriesTokens.Value != 3000 || !r.Running.Known || !r.Waiting.Known ||
+		r.ExternalHitsTokens.Value != float64(st.TierHitTokens()) || st.TierHitTokens() == 0 {
+		t.Errorf("scraped %+v", r)
+	}
+	if cpu := r.Tiers[kv.CPU]; cpu.LoadBytes.Value != float64(st.Lower[0].LoadedBytes) || cpu.LoadSeconds.Value <= 0 {
+		t.Errorf("scraped of the CPU's link: %+v", cpu)
 	}
 }

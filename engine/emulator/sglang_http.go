@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // sglangRoutes are what SGLang's server has besides the routes of all.
@@ -174,4 +176,12 @@ func sglangSeries(s *series) {
 	s.counter("num_aborted_requests_total", "Aborted requests.", float64(s.aborted))
 	s.counter("num_retracted_requests_total", "Retractions.", float64(s.Preemptions))
 	s.counter("evicted_tokens_total", "Tokens evicted from HBM.", float64(s.Evictions)*float64(cfg.BlockTokens))
+	for _, l := range s.Lower { // the host's memory, or none
+		s.gauge("hicache_host_used_tokens", "Tokens of KV in host memory.", float64(l.UsedBlocks*cfg.BlockTokens))
+		s.gauge("hicache_host_total_tokens", "Tokens of KV that host memory holds.", float64(l.CapacityBlocks*cfg.BlockTokens))
+		s.counter("load_back_bytes_total", "Bytes loaded from host memory.", float64(l.LoadedBytes))
+		name := s.w.dialect.metrics.prefix + "load_back_duration_seconds"
+		s.out <- prometheus.MustNewConstHistogram(prometheus.NewDesc(name, "Time of loads from host memory.", nil, s.labels),
+			uint64(l.Loads), s.wallSeconds(l.LoadedMicros), nil)
+	}
 }

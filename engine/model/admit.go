@@ -74,11 +74,11 @@ func (w *Worker) place(s *seq, now float64) bool {
 }
 
 // findBelow returns the first lower tier that holds keys[0] and how many
-// leading keys it holds, made young so that making room does not drop them.
+// leading keys it holds (a radix tree: and HBM does not), made young so that making room does not drop them.
 func (w *Worker) findBelow(keys []kv.EngineHash) (*lower, int) {
 	for _, l := range w.tiers {
 		n := 0
-		for n < len(keys) && l.names.Get(keys[n]) >= 0 {
+		for n < len(keys) && l.names.Get(keys[n]) >= 0 && !(w.cfg.RadixTree && w.pool.names.Get(keys[n]) >= 0) {
 			n++
 		}
 		if n == 0 {
@@ -146,12 +146,42 @@ func (w *Worker) share(s *seq, now float64) {
 }
 
 // nameUpTo names the blocks of s that hold only computed tokens once its
-// context has the given length, and journals them as one run.
+// context has the given length.
 func (w *Worker) nameUpTo(s *seq, tokens int, now float64) {
 	end := min(tokens/w.cfg.BlockTokens, len(s.Keys))
-	if s.named >= end {
-		return
+	for s.named < end {
+		to := end
+		if w.cfg.RadixTree {
+			if w.fold(s, now) {
+				continue
+			}
+			for to = s.named + 1; to < end && w.pool.names.Get(s.Keys[to]) < 0; {
+				to++
+			}
+		}
+		w.nameRun(s, to, now)
 	}
+}
+
+// fold gives up the next block of s for one of its name in the tree, if there
+// is one: at once, or if that is still on its way when s is done with it.
+func (w *Worker) fold(s *seq, now float64) bool {
+	p := &w.pool
+	id := p.names.Get(s.Keys[s.named])
+	if id < 0 {
+		return false
+	}
+	if p.blocks[id].ready <= now {
+		p.pin(id)
+		p.unpin(s.blocks[s.named])
+		s.blocks[s.named] = id
+	}
+	s.named++
+	return true
+}
+
+// nameRun names the blocks of s up to index end and journals them as one run.
+func (w *Worker) nameRun(s *seq, end int, now float64) {
 	parent, has := parentOf(s.Keys, s.named)
 	told := w.journal.stored(s.ID, s.Keys, s.named, end)
 	for ; s.named < end; s.named++ {

@@ -40,9 +40,11 @@ type Config struct {
 	Watermark    float64  // share of the pool that admission may fill, 0…1
 	Schedule     Schedule // default Mixed
 
-	// CacheAtEnd makes the blocks that decoding fills enter the cache when the
-	// sequence finishes (SGLang) and not as they fill (vLLM).
-	CacheAtEnd bool
+	// RadixTree makes the cache in HBM a tree that holds each block once, as
+	// SGLang's: what two sequences computed is kept once, and the blocks that
+	// decoding fills enter when the sequence finishes. Otherwise, as in vLLM,
+	// both are kept, and blocks enter as they fill.
+	RadixTree bool
 
 	// Tiers are the lower tiers, fastest first: what leaves one spills into
 	// the next. Nil: a CPU tier of four times the HBM pool on a 64 GB/s link.

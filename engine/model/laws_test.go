@@ -117,6 +117,11 @@ func check(t *rapid.T, w *Worker, m *mirror) {
 			named++
 		}
 	}
+	for h, n := range m.copies[kv.HBM] {
+		if n > 1 && w.cfg.RadixTree {
+			t.Fatalf("block %x is %d times in a tree", h, n)
+		}
+	}
 	if used != p.used || named != p.named || p.used+p.cached+len(p.blank) != p.size() {
 		t.Fatalf("used %d (%d), named %d (%d), cached %d, blank %d of %d", p.used, used, p.named, named, p.cached, len(p.blank), p.size())
 	}
@@ -171,9 +176,9 @@ func tinyConfig(t *rapid.T) Config {
 	c := Config{
 		Preset:      Preset{Name: "tiny", Linear: lin, KVBytesPerToken: rapid.SampledFrom([]int64{100, 1e7, 1e9}).Draw(t, "kv bytes"), PoolTokens: tokens},
 		BlockTokens: 4, BudgetTokens: 32, MaxSeqs: 6,
-		Schedule:   rapid.SampledFrom([]Schedule{Mixed, PrefillFirst}).Draw(t, "schedule"),
-		CacheAtEnd: rapid.Bool().Draw(t, "cache at end"),
-		Tiers:      []TierConfig{},
+		Schedule:  rapid.SampledFrom([]Schedule{Mixed, PrefillFirst}).Draw(t, "schedule"),
+		RadixTree: rapid.Bool().Draw(t, "radix tree"),
+		Tiers:     []TierConfig{},
 	}
 	for i, tier := range []kv.Tier{kv.CPU, kv.Disk}[:rapid.IntRange(0, 2).Draw(t, "tiers")] {
 		c.Tiers = append(c.Tiers, TierConfig{Tier: tier, CapacityTokens: tokens * (i + 1), BytesPerSecond: 1e9})

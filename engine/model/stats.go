@@ -34,7 +34,7 @@ type TierStats struct {
 	CachedBlocks               int   // HBM: named, in use or not; lower: held
 	IdleBlocks                 int   // HBM: cached and not in use, to be evicted when room is needed
 	HitTokens                  int64 // found here at admission
-	LoadedBytes                int64 // queued on the link so far
+	Loads, LoadedBytes         int64 // queued on the link so far
 	LoadedMicros               float64
 }
 
@@ -88,7 +88,7 @@ func (w *Worker) Stats() Stats {
 	for _, l := range w.tiers {
 		st.Lower = append(st.Lower, TierStats{
 			Tier: l.tier, CapacityBlocks: l.capacity, UsedBlocks: l.len(), CachedBlocks: l.len(),
-			HitTokens: l.hitTokens, LoadedBytes: l.loadedBytes, LoadedMicros: l.loadedMicros,
+			HitTokens: l.hitTokens, Loads: l.loads, LoadedBytes: l.loadedBytes, LoadedMicros: l.loadedMicros,
 		})
 	}
 	return st

@@ -147,7 +147,7 @@ func (w *Worker) preempt(now float64, sink Sink) {
 
 // nameDecoded names the blocks that the coming decode step fills.
 func (w *Worker) nameDecoded(now float64) {
-	if w.cfg.CacheAtEnd {
+	if w.cfg.RadixTree {
 		return
 	}
 	bs := int64(w.cfg.BlockTokens)
@@ -225,7 +225,7 @@ func (w *Worker) emerge(s *seq, now float64, sink Sink) {
 
 func (w *Worker) complete(s *seq, now float64, sink Sink) {
 	w.reportTokensOf(s, sink)
-	if w.cfg.CacheAtEnd && s.state == decoding {
+	if w.cfg.RadixTree && s.state == decoding {
 		w.nameUpTo(s, w.context(s), now)
 		w.journal.flush(now, sink)
 	}

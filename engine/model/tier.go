@@ -14,6 +14,7 @@ type lower struct {
 	bytesPerMicros float64
 	linkFree       float64 // when the link has done everything queued on it
 
+	loads        int64
 	loadedBytes  int64
 	loadedMicros float64
 	hitTokens    int64
@@ -95,6 +96,7 @@ func (l *lower) put(n node) (out node, evicted bool) {
 func (l *lower) transfer(now float64, bytes int64) (doneMicros float64) {
 	took := l.setupMicros + float64(bytes)/l.bytesPerMicros
 	l.linkFree = max(now, l.linkFree) + took
+	l.loads++
 	l.loadedBytes += bytes
 	l.loadedMicros += took
 	return l.linkFree

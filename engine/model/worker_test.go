@@ -310,9 +310,9 @@ func TestPresets(t *testing.T) {
 
 // SGLang's way: what decoding filled enters the cache when the request ends,
 // and is told before that end.
-func TestCacheAtEnd(t *testing.T) {
+func TestRadixTreeCachesAtEnd(t *testing.T) {
 	c := small(160000)
-	c.CacheAtEnd = true
+	c.RadixTree = true
 	w := newWorker(t, c)
 	var l log
 	k := keys(1, 20)
@@ -373,5 +373,36 @@ func TestWaitingTokens(t *testing.T) {
 	w.Advance(1e6, l.sink)
 	if n := w.WaitingTokens(); n != 320 {
 		t.Errorf("%d tokens wait behind the one that runs, want 320", n)
+	}
+}
+
+// Two sequences compute the same blocks at once: a tree keeps and tells them
+// once, a pool twice.
+func TestRadixTreeHoldsEachBlockOnce(t *testing.T) {
+	for _, tree := range []bool{false, true} {
+		c := small(160000)
+		c.RadixTree = tree
+		w := newWorker(t, c)
+		var l log
+		k := keys(1, 12)
+		submit(t, w, 0, Request{ID: 1, PromptTokens: 160, OutputTokens: 20, Keys: k})
+		submit(t, w, 0, Request{ID: 2, PromptTokens: 160, OutputTokens: 20, Keys: k})
+		w.Advance(0, l.sink)
+		drain(w, l.sink)
+		copies := map[kv.EngineHash]int{}
+		for _, e := range l.events {
+			if e.Kind == Stored {
+				for _, h := range e.Blocks {
+					copies[h]++
+				}
+			}
+		}
+		want := 2
+		if tree {
+			want = 1
+		}
+		if last := k[10]; copies[last] != want || len(copies) != 11 {
+			t.Errorf("tree %v: block 11 was told %d times of %d blocks, want %d times of 11", tree, copies[last], len(copies), want)
+		}
 	}
 }

@@ -38,7 +38,9 @@ func (f *Fleet) follow(ctx context.Context, w *worker, m *Member, id engine.Iden
 	}
 	cache.Known = ByEvents
 	m.SetCache(cache)
-	fw := &follower{f: f, m: m, stream: crdt.NewStream(crdt.StreamConfig{Counted: id.Engine == engine.VLLM}), cache: cache, rule: ruleOf(id), told: id.BlockTokens > 0}
+	// Copies are counted for every engine: vLLM announces each, and where an
+	// engine keeps one of each, counting changes nothing.
+	fw := &follower{f: f, m: m, stream: crdt.NewStream(crdt.StreamConfig{Counted: true}), cache: cache, rule: ruleOf(id), told: id.BlockTokens > 0}
 	feed := engine.NewFeed(engine.FeedConfig{
 		Engine: id.Engine, Events: id.Events, Replay: id.Replay, Model: cmp.Or(w.Spec.Model, model), Rank: max(0, int(m.Target.Rank)),
 		Clock: f.deps.Clock, Log: f.deps.Log.With("worker", w.Spec.URL),

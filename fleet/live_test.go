@@ -41,7 +41,7 @@ func newGround(t *testing.T, n int, change func(*emulator.Config)) *ground {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &ground{t: t, index: index.New(index.Config{})}
+	g := &ground{t: t, index: index.New(index.Config{}), client: http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 	var specs []engine.Spec
 	for i := range n {
 		cfg := emulator.Config{Model: "m", Preset: preset, Speedup: 1000, PoolTokens: 8192, Seed: uint64(i),
@@ -70,7 +70,6 @@ func newGround(t *testing.T, n int, change func(*emulator.Config)) *ground {
 	var wg sync.WaitGroup
 	wg.Go(func() { g.fleet.Run(ctx) })
 	t.Cleanup(func() {
-		g.client.CloseIdleConnections()
 		cancel()
 		wg.Wait()
 		for _, w := range g.workers {
@@ -84,13 +83,19 @@ func newGround(t *testing.T, n int, change func(*emulator.Config)) *ground {
 // await polls for a state that real sockets bring about in their own time.
 func (g *ground) await(what string, ok func() bool) {
 	g.t.Helper()
+	g.awaitState(ok, func() string { return what })
+}
+
+// awaitState is await for a state that can say what it lacks.
+func (g *ground) awaitState(ok func() bool, what func() string) {
+	g.t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for deadline := time.After(30 * time.Second); !ok(); {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			g.t.Fatalf("never: %s", what)
+			g.t.Fatalf("never: %s", what())
 		}
 	}
 }
@@ -104,7 +109,12 @@ func (g *ground) prompt(w *emulator.Worker, first, n int) {
 		fmt.Fprintf(&body, ",%d", first+i)
 	}
 	body.WriteString("]}")
-	r, err := g.client.Post(w.URL()+"/v1/completions", "application/json", &body)
+	g.post(w, body.Bytes())
+}
+
+func (g *ground) post(w *emulator.Worker, body []byte) {
+	g.t.Helper()
+	r, err := g.client.Post(w.URL()+"/v1/completions", "application/json", bytes.NewReader(body))
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -116,12 +126,21 @@ func (g *ground) prompt(w *emulator.Worker, first, n int) {
 
 func (g *ground) member(i int) *fleet.Member { return g.fleet.View().Members[i] }
 
+// cached is what a worker's cache holds on a tier, each block once.
+func cached(w *emulator.Worker, t kv.Tier) map[kv.EngineHash]bool {
+	held := make(map[kv.EngineHash]bool)
+	for _, h := range w.Cached(t) {
+		held[h] = true
+	}
+	return held
+}
+
 // settled reports whether the index holds exactly what worker i's cache holds,
 // by number.
 func (g *ground) settled(i int) bool {
 	c := g.member(i).Cache()
 	for _, tier := range []kv.Tier{kv.HBM, kv.CPU} {
-		if c.HeldTokens[tier] != c.BlockTokens*len(g.workers[i].Cached(tier)) {
+		if c.HeldTokens[tier] != c.BlockTokens*len(cached(g.workers[i], tier)) {
 			return false
 		}
 	}

@@ -133,7 +133,7 @@ func (c Config) validate(d *dialect) error {
 // newModel builds the engine and settles what depends on it.
 func (c *Config) newModel(d *dialect) (*model.Worker, error) {
 	m, err := model.New(model.Config{
-		Preset: c.Preset, Timing: c.Timing, Schedule: c.Schedule, RadixTree: d.cacheAtEnd, BlockTokens: c.BlockTokens,
+		Preset: c.Preset, Timing: c.Timing, Schedule: c.Schedule, RadixTree: d.radixTree, BlockTokens: c.BlockTokens,
 		PoolTokens: c.PoolTokens, MaxSeqs: c.MaxSeqs, Tiers: c.Tiers,
 	})
 	if err != nil {

@@ -26,7 +26,7 @@ type dialect struct {
 	form     EventForm      // unless Config.EventForm gives another
 
 	// The cache and its events.
-	cacheAtEnd    bool                // see model.Config.CacheAtEnd
+	radixTree     bool                // see model.Config.RadixTree
 	clearsTiers   bool                // a cache reset empties the lower tiers too
 	clearsAtStart bool                // the first batch of a fresh server is an AllBlocksCleared
 	replaysTopic  bool                // replayed messages have a topic frame

@@ -14,7 +14,7 @@ import (
 func sglangDialect() *dialect {
 	return &dialect{
 		engine: SGLang, version: "0.5.18", schedule: model.PrefillFirst, form: FormArray,
-		cacheAtEnd: true, clearsTiers: true, clearsAtStart: true,
+		radixTree: true, clearsTiers: true, clearsAtStart: true,
 		media: [kv.NumTiers]string{kv.HBM: "GPU", kv.CPU: "CPU_PINNED"},
 		namer: sglangNames, stored: sglangStored, removed: sglangRemoved,
 		routes: sglangRoutes, ownedBy: "sglang", stopMember: `,"matched_stop":null`,

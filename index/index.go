@@ -107,45 +107,12 @@ func New(cfg Config) *Index {
 // at returns the shard of a block and its key there. Windowed groups share the
 // tables: the group is folded into the key.
 func (x *Index) at(group uint16, k kv.Key) (sh *shard, key uint64) {
-	key = uint64(k) ^ uint64(group)*0xd6e8feb86659fd93
-	return &x.shards[hash(key, x.mult)>>(64-shardBits)], key
+	key = fold(group, k)
+	return &x.shards[x.shardOf(key)], key
 }
 
-// Apply records changes of slot s, in order. Presence is a set: saying a thing
-// twice is saying it once. A block confirmed on HBM settles the promises of
-// it. Changes of a slot that isn't open are ignored. Blocks of windowed groups
-// (group not 0) are kept apart: they can end a match (SetGroups), never make it.
-//
-// Each call also does a share of the sweep that Drop leaves behind.
-func (x *Index) Apply(s Slot, changes []Change) {
-	for _, c := range changes {
-		if c.Tier >= kv.NumTiers {
-			continue
-		}
-		if bit := holder(c.Tier.Mask()); c.Present {
-			x.update(s, c.Group, c.Key, bit, 0)
-		} else {
-			x.update(s, c.Group, c.Key, 0, bit)
-		}
-	}
-	if x.draining.Load() > 0 {
-		x.Sweep(64 + 4*len(changes))
-	}
-}
-
-// update sets and clears bits of a block's holder s and returns the bits it
-// had. ok is false if s isn't open or the budget refused it.
-func (x *Index) update(s Slot, group uint16, k kv.Key, set, clear holder) (prior holder, ok bool) {
-	sh, key := x.at(group, k)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	// Read under the lock: a sweep that visits this shard later sees what is
-	// written now, and one that came before made s draining first.
-	if !x.slots.Load().state(s).open() {
-		return 0, false
-	}
-	return sh.update(key, s, set, clear, &x.budget)
-}
+func fold(group uint16, k kv.Key) uint64   { return uint64(k) ^ uint64(group)*0xd6e8feb86659fd93 }
+func (x *Index) shardOf(key uint64) uint64 { return hash(key, x.mult) >> (64 - shardBits) }
 
 // Tiers returns the tiers on which slot s holds a block, promises not counted.
 func (x *Index) Tiers(s Slot, group uint16, k kv.Key) kv.TierMask {

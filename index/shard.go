@@ -21,6 +21,7 @@ type shard struct {
 	keys    int
 	holders int
 	pools   []pool // by class
+	warmed  holder // means nothing; so that what warms isn't optimised away
 }
 
 // cell is one block and its holders, sorted by slot. One or two lie in the

@@ -120,5 +120,5 @@ type Weights struct {
 
 // DefaultWeights are the rates the product ships with.
 func DefaultWeights() Weights {
-	return Weights{OwnDecode: 0.2, PrefillExternality: 0.1, KVExternality: 0.1, QueueExternality: 1.75}
+	return Weights{OwnDecode: 0.2, PrefillExternality: 0.1, KVExternality: 0.1, QueueExternality: 1.5}
 }

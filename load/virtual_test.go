@@ -220,7 +220,7 @@ func TestRhizomeBeatsRulesThatKnowNoCache(t *testing.T) {
 // share of prompt tokens found in a cache, over 4 seeds.
 func BenchmarkQueueExternality(b *testing.B) {
 	for _, speed := range []float64{1, 2} {
-		for _, weight := range []float64{0, 0.5, 1, 1.75, 3} {
+		for _, weight := range []float64{0, 0.5, 1, 1.5, 3} {
 			b.Run(fmt.Sprintf("speed=%g/weight=%g", speed, weight), func(b *testing.B) {
 				weights := cost.DefaultWeights()
 				weights.QueueExternality = weight

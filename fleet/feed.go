@@ -84,7 +84,7 @@ func (fw *follower) reset(next uint64) {
 	fw.groups = nil
 	fw.cache = Cache{
 		Known: ByEvents, SaltInRoot: fw.cache.SaltInRoot, Live: fw.cache.Live, BlockTokens: fw.cache.BlockTokens, Next: next, FreshAt: fw.f.deps.Clock.Now(),
-		Batches: fw.cache.Batches, BadEvents: fw.cache.BadEvents, Resets: fw.cache.Resets + 1,
+		LastBatch: fw.cache.LastBatch, Batches: fw.cache.Batches, BadEvents: fw.cache.BadEvents, Resets: fw.cache.Resets + 1,
 	}
 	fw.f.newSlot(fw.m, &fw.cache, fw.rule)
 }

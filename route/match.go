@@ -161,7 +161,6 @@ func (r *Router) promise(now clock.Instant, d *Decision, c *candidate) {
 // settlePromise ends what a decision promised, unless the worker got to
 // compute the prompt: then its events have a moment to confirm it.
 func (r *Router) settlePromise(now clock.Instant, d *Decision, o Outcome) {
-	r.deps.Index.Expire(now)
 	if d.ticket == 0 || d.firstByte && o.Result != Failed {
 		return
 	}

@@ -120,6 +120,7 @@ func (r *Router) Decide(q Query) (*Decision, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.deps.Clock.Now()
+	r.deps.Index.Expire(now)
 	request := cost.Request{
 		PromptTokens: float64(r.sizes.PromptTokens(q.Prompt)),
 		OutputTokens: r.output.Predict(q.Prompt.MaxTokens),

@@ -115,14 +115,14 @@ func (c FeedConfig) withDefaults() FeedConfig {
 
 // FeedStats counts what a feed went through.
 type FeedStats struct {
-	Messages     uint64 // live messages received
-	Refused      uint64 // messages that are no batch of events
-	Undecodable  uint64 // batches whose payload couldn't be read
-	Overflows    uint64 // live messages dropped because our buffer was full
-	Gaps         uint64 // holes seen in the live stream
-	ReplayRounds uint64 // requests for a replay
-	Restarts     uint64 // restarts of the engine noticed
-	Resets       uint64 // resets emitted
+	Messages     uint64 `json:"messages"`      // live messages received
+	Refused      uint64 `json:"refused"`       // messages that are no batch of events
+	Undecodable  uint64 `json:"undecodable"`   // batches whose payload couldn't be read
+	Overflows    uint64 `json:"overflows"`     // live messages dropped because our buffer was full
+	Gaps         uint64 `json:"gaps"`          // holes seen in the live stream
+	ReplayRounds uint64 `json:"replay_rounds"` // requests for a replay
+	Restarts     uint64 `json:"restarts"`      // restarts of the engine noticed
+	Resets       uint64 `json:"resets"`        // resets emitted
 }
 
 // Feed follows the KV events of one data-parallel rank of one worker: it
@@ -165,6 +165,7 @@ func (f *Feed) Run(ctx context.Context, emit func(FeedEvent)) error {
 	defer closeListener()
 	fo := &follower{f: f, emit: emit}
 	pause := f.cfg.MinBackoff
+	told := false // that there is no connection
 	for {
 		start := f.cfg.Clock.Now()
 		connected, err := f.session(ctx, connect, fo)
@@ -177,7 +178,11 @@ func (f *Feed) Run(ctx context.Context, emit func(FeedEvent)) error {
 				pause = f.cfg.MinBackoff // it held for a while
 			}
 		}
-		f.cfg.Log.Info("KV event feed broken, will connect again", "events", f.events, "after", pause, "err", err)
+		level := slog.LevelDebug // of the further attempts
+		if connected || !told {
+			level, told = slog.LevelWarn, true
+		}
+		f.cfg.Log.Log(ctx, level, "KV event feed broken, will connect again until it stands", "err", err)
 		jittered := time.Duration((0.5 + f.cfg.Rand.Float64()) * float64(pause))
 		if f.cfg.Clock.Sleep(ctx, jittered) != nil {
 			return ctx.Err()

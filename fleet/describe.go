@@ -146,6 +146,7 @@ func (f *Fleet) Collector() prometheus.Collector {
 	return &collector{
 		fleet:     f,
 		healthy:   desc("healthy", "Whether the worker answered last."),
+		inFlight:  desc("in_flight_requests", "Requests that this replica has on it."),
 		live:      desc("events_live", "Whether its KV events arrive."),
 		held:      desc("held_tokens", "Tokens its cache holds, by its events.", "tier"),
 		batches:   desc("event_batches_total", "KV event batches applied."),
@@ -165,11 +166,11 @@ func (f *Fleet) Collector() prometheus.Collector {
 type collector struct {
 	fleet *Fleet
 
-	healthy, live, held, batches, badEvents, resets, unkeyed, refused, gaps, replays, silence, indexed, bytes, dropped *prometheus.Desc
+	healthy, inFlight, live, held, batches, badEvents, resets, unkeyed, refused, gaps, replays, silence, indexed, bytes, dropped *prometheus.Desc
 }
 
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.healthy, c.live, c.held, c.batches, c.badEvents, c.resets, c.unkeyed,
+	for _, d := range []*prometheus.Desc{c.healthy, c.inFlight, c.live, c.held, c.batches, c.badEvents, c.resets, c.unkeyed,
 		c.refused, c.gaps, c.replays, c.silence, c.indexed, c.bytes, c.dropped} {
 		out <- d
 	}
@@ -186,6 +187,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 			out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 		}
 		gauge(c.healthy, oneIf(m.Healthy()))
+		gauge(c.inFlight, float64(m.Ledger.Booked()))
 		gauge(c.live, oneIf(cache.Live))
 		for t := kv.HBM; t < kv.NumTiers; t++ {
 			gauge(c.held, float64(cache.HeldTokens[t]), t.String())

@@ -118,7 +118,9 @@ func (f *Fleet) publish() {
 			served = append(served, Served{m, w.members})
 		}
 	}
-	f.view.Store(NewView(members, served))
+	v := NewView(members, served)
+	v.pending = slices.ContainsFunc(f.workers, func(w *worker) bool { return w.models == nil })
+	f.view.Store(v)
 }
 
 // Run watches the workers until ctx ends and every goroutine has returned.
@@ -135,15 +137,21 @@ func (f *Fleet) Run(ctx context.Context) {
 func (f *Fleet) supervise(ctx context.Context, w *worker) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	following := false
+	following, told, answered := false, false, false
 	for {
 		models, err := f.probe(ctx, w)
 		healthy := err == nil && len(models) > 0
 		for _, m := range w.members {
-			if m.SetHealthy(healthy) {
-				f.deps.Log.Info("worker health", "worker", w.Spec.URL, "healthy", healthy, "err", err)
-			}
+			m.SetHealthy(healthy)
 		}
+		switch {
+		case told && answered == healthy: // nothing new
+		case healthy:
+			f.deps.Log.Info("worker answers", "worker", w.Spec.URL)
+		case ctx.Err() == nil:
+			f.deps.Log.Warn("worker does not answer", "worker", w.Spec.URL, "err", err)
+		}
+		told, answered = true, healthy
 		if healthy && !following {
 			if id, ok := f.identify(ctx, w); ok {
 				following = true
@@ -155,7 +163,7 @@ func (f *Fleet) supervise(ctx context.Context, w *worker) {
 		}
 		if healthy && !slices.Equal(models, w.models) {
 			f.mu.Lock()
-			w.models = models
+			w.models = models // never empty
 			f.publish()
 			f.mu.Unlock()
 		}
@@ -183,7 +191,7 @@ func (f *Fleet) identify(ctx context.Context, w *worker) (engine.Identity, bool)
 		f.deps.Log.Warn("worker does not say what it is; asking again", "worker", w.Spec.URL, "err", err)
 		return id, false
 	}
-	f.deps.Log.Info("worker", "worker", w.Spec.URL, "engine", id.Engine, "version", id.Version, "ranks", id.Ranks,
+	f.deps.Log.Info("worker identified", "worker", w.Spec.URL, "engine", id.Engine, "version", id.Version, "ranks", id.Ranks,
 		"block_tokens", id.BlockTokens, "events", id.Events, "guessed", id.Guessed)
 	if id.ApproximateReason != "" {
 		f.deps.Log.Warn("worker's cache is guessed from what is sent to it", "worker", w.Spec.URL, "why", id.ApproximateReason)

@@ -174,7 +174,12 @@ type View struct {
 	Members []*Member
 	models  map[string][]*Member
 	listed  []engine.Model
+	pending bool
 }
+
+// Pending reports whether some worker has never said what it serves, so that a
+// model nobody named may still exist.
+func (v *View) Pending() bool { return v.pending }
 
 // Served is a model and the members that serve it.
 type Served struct {

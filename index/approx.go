@@ -196,10 +196,10 @@ func (a *Approx) Drop(s Slot) {
 
 // ApproxStats is a snapshot of an Approx's size.
 type ApproxStats struct {
-	MaxEntries  int
-	Bytes       int64
-	ActiveSlots int
-	Evicted     uint64 // live entries that gave way to others, since NewApprox
+	MaxEntries  int    `json:"max_entries"`
+	Bytes       int64  `json:"bytes"`
+	ActiveSlots int    `json:"active_slots"`
+	Evicted     uint64 `json:"evicted"` // live entries that gave way to others, since NewApprox
 }
 
 // Stats returns the current sizes.

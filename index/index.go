@@ -139,18 +139,18 @@ func (x *Index) holder(s Slot, group uint16, k kv.Key) holder {
 // Stats is a snapshot of an index's size. Blocks of draining slots count until
 // they are swept.
 type Stats struct {
-	Keys     int   // distinct blocks, all groups
-	Holders  int   // (block, slot) pairs
-	Bytes    int64 // memory of the tables
-	MaxBytes int64
-	Refused  uint64 // insertions refused by the budget, since New
+	Keys     int    `json:"keys"`    // distinct blocks, all groups
+	Holders  int    `json:"holders"` // (block, slot) pairs
+	Bytes    int64  `json:"bytes"`   // memory of the tables
+	MaxBytes int64  `json:"max_bytes"`
+	Refused  uint64 `json:"refused"` // insertions refused by the budget, since New
 
-	OpenSlots     int
-	DrainingSlots int // dropped, not yet swept
+	OpenSlots     int `json:"open_slots"`
+	DrainingSlots int `json:"draining_slots"` // dropped, not yet swept
 
-	Tickets         int
-	Promises        int    // (block, slot) pairs promised and not ended
-	PromisesRefused uint64 // blocks not promised because of MaxPromises or MaxBytes
+	Tickets         int    `json:"tickets"`
+	Promises        int    `json:"promises"`         // (block, slot) pairs promised and not ended
+	PromisesRefused uint64 `json:"promises_refused"` // blocks not promised because of MaxPromises or MaxBytes
 }
 
 // Stats returns the current sizes.

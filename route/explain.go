@@ -42,7 +42,7 @@ type Candidate struct {
 	Source       string     `json:"source,omitempty"` // of the hit: events or sent
 	QueuedTokens int        `json:"queued_tokens"`
 	Decoding     int        `json:"decoding"`
-	InFlight     int        `json:"in_flight"`
+	InFlight     int        `json:"in_flight"` // of this router, before the request
 	Terms        cost.Terms `json:"terms"`
 	CostMicros   float64    `json:"cost_micros"`
 	Scale        float64    `json:"scale"` // of the worker's constants
@@ -73,7 +73,7 @@ func (r *Router) explain(now clock.Instant, q Query, request cost.Request, d *De
 		c := &r.cands[i]
 		out := Candidate{
 			Worker: c.member.Worker.Spec.URL, HBMTokens: int(c.hit.HBMTokens), LowerTokens: int(c.hit.LowerTokens), Source: c.source,
-			QueuedTokens: int(c.load.QueuedTokens), Decoding: int(c.load.Decoding), InFlight: c.member.Ledger.InFlight(),
+			QueuedTokens: int(c.load.QueuedTokens), Decoding: int(c.load.Decoding), InFlight: c.inFlight,
 			Terms: c.terms, CostMicros: c.total, Scale: c.scale, Chosen: i == chosen, Signals: c.signals,
 		}
 		if out.LowerTokens > 0 {

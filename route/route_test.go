@@ -345,6 +345,18 @@ func TestStalledEventsCountHalf(t *testing.T) {
 	}
 }
 
+func TestEmbeddingsDecodeNothing(t *testing.T) {
+	h := newHouse(t, Rhizome, 1)
+	p, err := prompt.Parse(prompt.Embedding, []byte(`{"model":"m","input":"hello"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, _ := h.Explain(h.decide(t, p).ID)
+	if e.OutputTokens != 0 || e.Candidates[0].Terms.OwnDecodeMicros != 0 || e.Candidates[0].InFlight != 0 {
+		t.Errorf("%+v", e)
+	}
+}
+
 func TestPolicies(t *testing.T) {
 	spread := func(policy Policy, n int, finish bool) map[kv.Target]int {
 		h := newHouse(t, policy, 4)

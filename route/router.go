@@ -101,6 +101,7 @@ type candidate struct {
 	form     prompt.Form // of its blocks where the index speaks for it, else zero
 	class    cost.Class
 	signals  fleet.Signals
+	inFlight int     // before this request
 	scale    float64 // of class
 	overhead float64 // µs
 	load     cost.Load
@@ -111,8 +112,12 @@ type candidate struct {
 // Decide chooses a worker for q and books the request there. The error is
 // [ErrUnknownModel] or [ErrNoWorker].
 func (r *Router) Decide(q Query) (*Decision, error) {
-	members, known := r.deps.Fleet.View().Serving(q.Prompt.Model)
-	if !known {
+	view := r.deps.Fleet.View()
+	members, known := view.Serving(q.Prompt.Model)
+	switch {
+	case !known && view.Pending():
+		return nil, ErrNoWorker
+	case !known:
 		return nil, ErrUnknownModel
 	}
 	hits := r.match(members, q.Prompt)
@@ -125,6 +130,9 @@ func (r *Router) Decide(q Query) (*Decision, error) {
 		PromptTokens: float64(r.sizes.PromptTokens(q.Prompt)),
 		OutputTokens: r.output.Predict(q.Prompt.MaxTokens),
 		Choices:      float64(q.Prompt.N * q.Prompt.Prompts),
+	}
+	if q.Prompt.Kind == prompt.Embedding {
+		request.OutputTokens = 0
 	}
 	r.cands = r.cands[:0]
 	for _, healthy := range []bool{true, false} {
@@ -156,7 +164,7 @@ func excluded(list []kv.Target, t kv.Target) bool {
 
 // price scores one member.
 func (r *Router) price(now clock.Instant, m *fleet.Member, h matched, p *prompt.Request, request cost.Request) candidate {
-	c := candidate{member: m, cache: h.cache, source: h.source, form: h.form, signals: m.Signals()}
+	c := candidate{member: m, cache: h.cache, source: h.source, form: h.form, signals: m.Signals(), inFlight: m.Ledger.InFlight()}
 	c.scale, c.overhead = r.fit(m)
 	c.class = classOf(m, c.scale, &c.signals)
 	perByte, _ := r.sizes.TokensPerByte(p.Model)
@@ -340,7 +348,9 @@ func (r *Router) Done(d *Decision, o Outcome) {
 	u := o.Usage
 	if u.Known && o.Result == Completed {
 		r.sizes.Observe(d.query.Model, d.query.TextBytes, u.PromptTokens-len(d.query.Tokens)-d.query.ExtraTokens)
-		r.output.Observe(u.CompletionTokens / max(1, d.query.N*d.query.Prompts))
+		if d.query.Kind != prompt.Embedding {
+			r.output.Observe(u.CompletionTokens / max(1, d.query.N*d.query.Prompts))
+		}
 		if u.CachedTokens >= 0 {
 			r.stats.CachedPredicted += uint64(d.PredictedCachedTokens)
 			r.stats.CachedActual += uint64(u.CachedTokens)

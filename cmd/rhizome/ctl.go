@@ -17,7 +17,7 @@ import (
 
 // adminFlags say which replica's admin port to ask.
 type adminFlags struct {
-	Admin string `help:"Admin address of the replica." default:"http://127.0.0.1:8081" env:"RHIZOME_ADMIN"`
+	Admin string `help:"Admin address of the replica, HOST:PORT or a URL." default:"http://127.0.0.1:8081" env:"RHIZOME_ADMIN"`
 	Token string `help:"Admin token, where the replica wants one." env:"RHIZOME_ADMIN_TOKEN"`
 }
 
@@ -29,9 +29,13 @@ const maxAdminBytes = 64 << 20
 
 // get asks the admin port for a path and returns the body of its answer.
 func (f *adminFlags) get(ctx context.Context, path ...string) ([]byte, error) {
-	base, err := url.Parse(f.Admin)
+	address := f.Admin
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	base, err := url.Parse(address)
 	if err != nil || base.Host == "" {
-		return nil, fmt.Errorf("--admin %q is not a URL such as http://127.0.0.1:8081", f.Admin)
+		return nil, fmt.Errorf("--admin %q is no address such as 127.0.0.1:8081 or http://127.0.0.1:8081", f.Admin)
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base.JoinPath(path...).String(), nil)
 	if err != nil {

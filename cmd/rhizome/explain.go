@@ -21,6 +21,9 @@ type explainCommand struct {
 }
 
 func (c *explainCommand) Run(sh *shell) error {
+	if c.ID == "" {
+		return errors.New("no request id given: it is the response header x-request-id")
+	}
 	body, err := c.get(sh.ctx, "explain", c.ID)
 	if errors.Is(err, errNotFound) {
 		return fmt.Errorf("%s knows no request %q: only its last decisions are kept, and only on the replica that made them", c.Admin, c.ID)

@@ -11,7 +11,7 @@ import (
 )
 
 type serveCommand struct {
-	Workers []string `name:"worker" sep:"none" help:"A worker: URL[,events=tcp://HOST:PORT][,replay=tcp://HOST:PORT][,id=NAME][,preset=NAME]. Repeat for each. rhizome emulate prints such lines." placeholder:"URL,…" env:"RHIZOME_WORKERS"`
+	Workers []string `name:"worker" sep:"none" help:"A worker: URL[,events=tcp://HOST:PORT][,replay=tcp://HOST:PORT][,engine=vllm|sglang][,dp=RANKS][,id=NAME][,model=NAME][,preset=NAME]. Repeat for each. rhizome emulate prints such lines." placeholder:"URL,…" env:"RHIZOME_WORKERS"`
 	Policy  string   `help:"How workers are chosen: ${enum}." enum:"${policies}" default:"rhizome"`
 
 	Listen     string        `help:"Data address." default:":8080"`

@@ -101,7 +101,10 @@ func (r *replica) run(ctx context.Context) error {
 		}
 	})
 	r.log.Info("serving", "data", "http://"+r.data.Addr().String(), "admin", "http://"+r.admin.Addr().String())
-	context.AfterFunc(ctx, r.gateway.Drain)
+	context.AfterFunc(ctx, func() {
+		r.log.Info("ending: no new requests", "grace", r.grace)
+		r.gateway.Drain()
+	})
 	err := gateway.Serve(ctx, r.data, r.gateway, r.grace, r.log)
 	closeHouse()
 	wg.Wait()

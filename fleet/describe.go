@@ -99,6 +99,7 @@ type CacheState struct {
 	Source      string         `json:"source"` // "events", "sent" where there are none, or "unknown"
 	Live        bool           `json:"live"`
 	Stalled     bool           `json:"stalled"`
+	Truncated   []string       `json:"truncated_tiers"` // no longer indexed, for want of memory
 	BlockTokens int            `json:"block_tokens"`
 	HeldTokens  map[string]int `json:"held_tokens"`
 	Next        uint64         `json:"next_batch"`
@@ -125,6 +126,12 @@ func (f *Fleet) DescribeIndex() IndexState {
 			BlockTokens: c.BlockTokens, HeldTokens: heldByTier(&c), Next: c.Next, SinceBatchSeconds: -1,
 			Blocks: c.Log.Blocks, LogBytes: c.Log.Bytes, Unkeyed: c.Log.Unkeyed, Refused: c.Log.Refused,
 			BadEvents: c.BadEvents, Resets: c.Resets,
+		}
+		s.Truncated = []string{}
+		for t := kv.HBM; t < kv.NumTiers; t++ {
+			if c.Truncated.Has(t) {
+				s.Truncated = append(s.Truncated, t.String())
+			}
 		}
 		if feed := m.feed.Load(); feed != nil {
 			s.Feed = feed.Stats()
@@ -154,6 +161,7 @@ func (f *Fleet) Collector() prometheus.Collector {
 		resets:    desc("event_resets_total", "Times its cache had to be learned anew."),
 		unkeyed:   desc("unkeyed_blocks", "Blocks whose parent was never announced."),
 		refused:   desc("refused_blocks_total", "Blocks that found no room in the stream log."),
+		truncated: desc("truncated", "Whether a tier is not indexed any more for want of memory.", "tier"),
 		gaps:      desc("event_gaps_total", "Holes seen in the live stream of KV events."),
 		replays:   desc("event_replay_rounds_total", "Requests for a replay of KV events."),
 		silence:   desc("event_age_seconds", "Age of the last batch of KV events."),
@@ -166,12 +174,12 @@ func (f *Fleet) Collector() prometheus.Collector {
 type collector struct {
 	fleet *Fleet
 
-	healthy, inFlight, live, held, batches, badEvents, resets, unkeyed, refused, gaps, replays, silence, indexed, bytes, dropped *prometheus.Desc
+	healthy, inFlight, live, held, batches, badEvents, resets, unkeyed, refused, truncated, gaps, replays, silence, indexed, bytes, dropped *prometheus.Desc
 }
 
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.healthy, c.inFlight, c.live, c.held, c.batches, c.badEvents, c.resets, c.unkeyed,
-		c.refused, c.gaps, c.replays, c.silence, c.indexed, c.bytes, c.dropped} {
+		c.refused, c.truncated, c.gaps, c.replays, c.silence, c.indexed, c.bytes, c.dropped} {
 		out <- d
 	}
 }
@@ -191,6 +199,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		gauge(c.live, oneIf(cache.Live))
 		for t := kv.HBM; t < kv.NumTiers; t++ {
 			gauge(c.held, float64(cache.HeldTokens[t]), t.String())
+			gauge(c.truncated, oneIf(cache.Truncated.Has(t)), t.String())
 		}
 		count(c.batches, cache.Batches)
 		count(c.badEvents, cache.BadEvents)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/rhizome-router/rhizome/crdt"
 	"github.com/rhizome-router/rhizome/engine"
@@ -13,10 +14,19 @@ import (
 	"github.com/rhizome-router/rhizome/kv"
 )
 
-// follower applies one rank's KV events to the index: it owns the stream log
-// and is the one applier of the member's slot.
+// logs is the stream log of every followed rank, and where the index shows it.
+// One lock guards all of it and the index's appliers, since the streams share
+// one memory limit: what goes to make room may be another stream's.
+type logs struct {
+	mu    sync.Mutex
+	log   *crdt.Log
+	slots map[crdt.StreamID]index.Slot
+}
+
+// follower applies one rank's KV events to its stream log and to the index.
 type follower struct {
 	f       *Fleet
+	id      crdt.StreamID
 	m       *Member
 	rule    index.TierRule
 	told    bool                   // the worker itself told its block size
@@ -40,7 +50,11 @@ func (f *Fleet) follow(ctx context.Context, w *worker, m *Member, id engine.Iden
 	m.SetCache(cache)
 	// Copies are counted for every engine: vLLM announces each, and where an
 	// engine keeps one of each, counting changes nothing.
-	fw := &follower{f: f, m: m, stream: crdt.NewStream(crdt.StreamConfig{Counted: true}), cache: cache, rule: ruleOf(id), told: id.BlockTokens > 0}
+	fw := &follower{f: f, m: m, id: crdt.StreamID{Target: m.Target, Source: crdt.Engine}, cache: cache, rule: ruleOf(id), told: id.BlockTokens > 0}
+	f.logs.mu.Lock()
+	fw.stream = f.logs.log.Open(fw.id, crdt.StreamConfig{Counted: true})
+	f.logs.slots[fw.id] = cache.Slot
+	f.logs.mu.Unlock()
 	feed := engine.NewFeed(engine.FeedConfig{
 		Engine: id.Engine, Events: id.Events, Replay: id.Replay, Model: cmp.Or(w.Spec.Model, model), Rank: max(0, int(m.Target.Rank)),
 		Clock: f.deps.Clock, Log: f.deps.Log.With("worker", w.Spec.URL),
@@ -79,6 +93,8 @@ func (fw *follower) handle(e engine.FeedEvent) {
 
 // reset starts the cache anew in a slot of its own, which readers see at once.
 func (fw *follower) reset(next uint64) {
+	fw.f.logs.mu.Lock()
+	defer fw.f.logs.mu.Unlock()
 	fw.stream.Start(next)
 	fw.m.outdated.Store(false)
 	fw.groups = nil
@@ -87,6 +103,7 @@ func (fw *follower) reset(next uint64) {
 		LastBatch: fw.cache.LastBatch, Batches: fw.cache.Batches, BadEvents: fw.cache.BadEvents, Resets: fw.cache.Resets + 1,
 	}
 	fw.f.newSlot(fw.m, &fw.cache, fw.rule)
+	fw.f.logs.slots[fw.id] = fw.cache.Slot
 }
 
 // newSlot gives a member's cache a fresh slot, publishes it and forgets the old
@@ -108,6 +125,8 @@ func (fw *follower) apply(e engine.FeedEvent) {
 			fw.cache.BlockTokens = max(fw.cache.BlockTokens, int(op.BlockTokens))
 		}
 	}
+	fw.f.logs.mu.Lock()
+	defer fw.f.logs.mu.Unlock()
 	fw.changes = fw.changes[:0]
 	stored := 0
 	fw.stream.Apply(e.Seq, e.Ops, func(c index.Change) {
@@ -123,13 +142,37 @@ func (fw *follower) apply(e engine.FeedEvent) {
 		}
 	})
 	fw.f.deps.Index.Apply(fw.cache.Slot, fw.changes)
+	fw.f.trim()
 	fw.window(e.Groups)
 	fw.cache.StoredTokens += uint64(stored * fw.cache.BlockTokens)
-	fw.cache.Log = fw.stream.Stats()
+	fw.cache.Log, fw.cache.Truncated = fw.stream.Stats(), fw.stream.Truncated()
 	fw.cache.Next, fw.cache.LastBatch = fw.stream.Next(), fw.f.deps.Clock.Now()
 	for t := kv.HBM; t < kv.NumTiers; t++ {
 		fw.cache.HeldTokens[t] = fw.stream.Held(t) * fw.cache.BlockTokens
 	}
+}
+
+// trim makes room where the logs are over their limit: the coldest tier of a
+// stream goes, from the index too. It needs logs.mu.
+func (f *Fleet) trim() {
+	var gone []index.Change
+	var of crdt.StreamID
+	flush := func() {
+		if len(gone) > 0 {
+			f.deps.Index.Apply(f.logs.slots[of], gone)
+			f.deps.Log.Warn("the logs of KV events are at their limit: a worker's coldest tier is no longer indexed",
+				"worker", of.Target, "tier", gone[0].Tier, "blocks", len(gone))
+		}
+		gone = gone[:0]
+	}
+	f.logs.log.Trim(func(id crdt.StreamID, c index.Change) {
+		if id != of || len(gone) > 0 && gone[0].Tier != c.Tier {
+			flush()
+			of = id
+		}
+		gone = append(gone, c)
+	})
+	flush()
 }
 
 // window tells the index of the KV groups that hold only their last tokens, as

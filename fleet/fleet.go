@@ -11,6 +11,7 @@ import (
 
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/cost"
+	"github.com/rhizome-router/rhizome/crdt"
 	"github.com/rhizome-router/rhizome/engine"
 	"github.com/rhizome-router/rhizome/index"
 	"github.com/rhizome-router/rhizome/kv"
@@ -31,6 +32,9 @@ type Config struct {
 	RetryInterval time.Duration
 	// ProbeTimeout bounds one question. Default 2 s.
 	ProbeTimeout time.Duration
+	// MaxLogBytes bounds the logs of all workers' KV events together. Default
+	// 2 GiB, some 50 million blocks.
+	MaxLogBytes int64
 }
 
 func (c Config) withDefaults() Config {
@@ -39,6 +43,7 @@ func (c Config) withDefaults() Config {
 	c.ProbeInterval = cmp.Or(c.ProbeInterval, 2*time.Second)
 	c.RetryInterval = cmp.Or(c.RetryInterval, 500*time.Millisecond)
 	c.ProbeTimeout = cmp.Or(c.ProbeTimeout, 2*time.Second)
+	c.MaxLogBytes = cmp.Or(c.MaxLogBytes, 2<<30)
 	return c
 }
 
@@ -55,6 +60,7 @@ type Fleet struct {
 	cfg  Config
 	deps Deps
 	view atomic.Pointer[View]
+	logs logs
 
 	mu      sync.Mutex // guards what View is made from
 	workers []*worker
@@ -71,6 +77,8 @@ type worker struct {
 // them. class tells the constants to assume for a worker.
 func New(cfg Config, deps Deps, specs []engine.Spec, class func(engine.Spec) (cost.Class, error)) (*Fleet, error) {
 	f := &Fleet{cfg: cfg.withDefaults(), deps: deps}
+	// Nobody catches up from the rings while replicas don't talk to each other.
+	f.logs = logs{log: crdt.NewLog(crdt.LogConfig{MaxBaseBytes: f.cfg.MaxLogBytes, MaxRingBytes: 1}), slots: make(map[crdt.StreamID]index.Slot)}
 	seen := make(map[kv.WorkerID]bool)
 	for _, spec := range specs {
 		w, err := engine.NewWorker(f.cfg.Cluster, spec)

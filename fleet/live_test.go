@@ -36,7 +36,12 @@ type ground struct {
 
 // newGround starts workers of a small pool, so that they evict, and a fleet.
 func newGround(t *testing.T, n int, change func(*emulator.Config)) *ground {
+	return newGroundWith(t, n, fleet.Config{}, change)
+}
+
+func newGroundWith(t *testing.T, n int, fc fleet.Config, change func(*emulator.Config)) *ground {
 	t.Helper()
+	fc.RetryInterval, fc.ScrapeInterval, fc.ProbeInterval = 20*time.Millisecond, 100*time.Millisecond, 50*time.Millisecond
 	preset, err := model.PresetByName("llama3-8b-h100")
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +65,7 @@ func newGround(t *testing.T, n int, change func(*emulator.Config)) *ground {
 		g.workers, specs = append(g.workers, w), append(specs, spec)
 	}
 	log := slog.New(slog.DiscardHandler)
-	g.fleet, err = fleet.New(fleet.Config{RetryInterval: 20 * time.Millisecond, ScrapeInterval: 100 * time.Millisecond, ProbeInterval: 50 * time.Millisecond},
+	g.fleet, err = fleet.New(fc,
 		fleet.Deps{Index: g.index, Approx: index.NewApprox(index.ApproxConfig{MaxEntries: 1024}), Clock: clock.Real(), Log: log},
 		specs, func(engine.Spec) (cost.Class, error) { return cost.Generic(), nil })
 	if err != nil {

@@ -85,6 +85,8 @@ type Cache struct {
 	FreshAt clock.Instant
 	// Batches, BadEvents and Resets count what the feed brought.
 	Batches, BadEvents, Resets uint64
+	// Truncated are the tiers that are not indexed any more for want of memory.
+	Truncated kv.TierMask
 	// Log is the size of the stream log behind this.
 	Log crdt.StreamStats
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/rhizome-router/rhizome/engine/sglang"
 	"github.com/rhizome-router/rhizome/engine/vllm"
 	"github.com/rhizome-router/rhizome/engine/zmtp"
+	"github.com/rhizome-router/rhizome/fleet"
 	"github.com/rhizome-router/rhizome/index"
 	"github.com/rhizome-router/rhizome/kv"
 	"github.com/rhizome-router/rhizome/prompt"
@@ -264,5 +265,35 @@ func TestSaltedPromptsAreFound(t *testing.T) {
 				return len(hits) == 1 && hits[0].HBM == 2
 			})
 		})
+	}
+}
+
+// At the limit of the logs a tier goes, the coldest first, and is said to be
+// gone; what remains stays true.
+func TestLogsStayWithinTheirLimit(t *testing.T) {
+	const limit = 40_000 // bytes, less than two such caches take
+	g := newGroundWith(t, 2, fleet.Config{MaxLogBytes: limit}, nil)
+	g.work(10, 3)
+	g.await("a tier to be truncated", func() bool {
+		for i := range g.workers {
+			if g.member(i).Cache().Truncated != 0 {
+				return true
+			}
+		}
+		return false
+	})
+	g.work(5, 4)
+	sum := int64(0)
+	for i := range g.workers {
+		c := g.member(i).Cache()
+		sum += c.Log.Bytes
+		for tier := kv.HBM; tier < kv.NumTiers; tier++ {
+			if c.Truncated.Has(tier) && c.HeldTokens[tier] != 0 {
+				t.Errorf("worker %d: %v is truncated and yet holds %d tokens", i, tier, c.HeldTokens[tier])
+			}
+		}
+	}
+	if sum > 2*limit {
+		t.Errorf("the logs take %d bytes of %d", sum, limit)
 	}
 }

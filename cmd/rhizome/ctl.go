@@ -102,6 +102,8 @@ func writeIndexState(w io.Writer, s *fleet.IndexState) error {
 			state = "-"
 		case c.Stalled:
 			state = "stalled"
+		case len(c.Truncated) > 0:
+			state = "truncated"
 		case c.Live:
 			state = "live"
 		}

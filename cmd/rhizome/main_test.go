@@ -281,6 +281,27 @@ func TestServeAnswersAsOpenAIDoes(t *testing.T) {
 	}
 }
 
+// Before any worker answered, no model can be called unknown.
+func TestServeBeforeItsWorkers(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	stderr := &lines{more: make(chan struct{}, 1)}
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run(ctx, []string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--worker", "http://127.0.0.1:1"}, io.Discard, stderr)
+	}()
+	s := served{data: stderr.await(t, `msg=serving data=(\S+)`)[1]}
+	r, text := s.ask(t, "/v1/completions", `{"model":"m","prompt":"hi"}`)
+	if r.StatusCode != http.StatusServiceUnavailable || r.Header.Get("Retry-After") == "" {
+		t.Errorf("%s, Retry-After %q: %s", r.Status, r.Header.Get("Retry-After"), text)
+	}
+	stderr.await(t, `level=WARN msg="worker does not answer" worker=http://127.0.0.1:1`)
+	cancel()
+	if code := <-ended; code != 0 {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
 // Node's own fetch reads the stream as an OpenAI client would.
 func TestNodeReadsAStream(t *testing.T) {
 	node := testkit.Node(t)

@@ -30,6 +30,7 @@ type follower struct {
 	m       *Member
 	rule    index.TierRule
 	told    bool                   // the worker itself told its block size
+	steps   bool                   // a batch is what one step of the engine did
 	groups  map[uint16]index.Group // windowed KV groups of a hybrid model, as named so far
 	stream  *crdt.Stream
 	cache   Cache // published after each event
@@ -50,7 +51,7 @@ func (f *Fleet) follow(ctx context.Context, w *worker, m *Member, id engine.Iden
 	m.SetCache(cache)
 	// Copies are counted for every engine: vLLM announces each, and where an
 	// engine keeps one of each, counting changes nothing.
-	fw := &follower{f: f, m: m, id: crdt.StreamID{Target: m.Target, Source: crdt.Engine}, cache: cache, rule: ruleOf(id), told: id.BlockTokens > 0}
+	fw := &follower{f: f, m: m, id: crdt.StreamID{Target: m.Target, Source: crdt.Engine}, cache: cache, rule: ruleOf(id), told: id.BlockTokens > 0, steps: id.Engine == engine.VLLM}
 	f.logs.mu.Lock()
 	fw.stream = f.logs.log.Open(fw.id, crdt.StreamConfig{Counted: true})
 	f.logs.slots[fw.id] = cache.Slot
@@ -99,7 +100,7 @@ func (fw *follower) reset(next uint64) {
 	fw.m.outdated.Store(false)
 	fw.groups = nil
 	fw.cache = Cache{
-		Known: ByEvents, SaltInRoot: fw.cache.SaltInRoot, Live: fw.cache.Live, BlockTokens: fw.cache.BlockTokens, Next: next, FreshAt: fw.f.deps.Clock.Now(),
+		Known: ByEvents, SaltInRoot: fw.cache.SaltInRoot, Live: fw.cache.Live, BlockTokens: fw.cache.BlockTokens, StepTokens: fw.cache.StepTokens, Next: next, FreshAt: fw.f.deps.Clock.Now(),
 		LastBatch: fw.cache.LastBatch, Batches: fw.cache.Batches, BadEvents: fw.cache.BadEvents, Resets: fw.cache.Resets + 1,
 	}
 	fw.f.newSlot(fw.m, &fw.cache, fw.rule)
@@ -119,11 +120,20 @@ func (f *Fleet) newSlot(m *Member, c *Cache, rule index.TierRule) {
 func (fw *follower) apply(e engine.FeedEvent) {
 	fw.cache.Batches++
 	fw.cache.BadEvents += uint64(e.BadEvents)
+	computed := 0
 	for _, op := range e.Ops {
-		// Only a last page can be shorter than a block, so the largest is one.
-		if op.Kind == kv.Insert && !fw.told {
+		if op.Kind != kv.Insert {
+			continue
+		}
+		if !fw.told { // only a last page can be shorter than a block, so the largest is one
 			fw.cache.BlockTokens = max(fw.cache.BlockTokens, int(op.BlockTokens))
 		}
+		if op.Tier == kv.HBM {
+			computed += len(op.Blocks) * int(op.BlockTokens)
+		}
+	}
+	if fw.steps {
+		fw.cache.StepTokens = max(fw.cache.StepTokens, computed)
 	}
 	fw.f.logs.mu.Lock()
 	defer fw.f.logs.mu.Unlock()

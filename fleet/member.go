@@ -85,6 +85,10 @@ type Cache struct {
 	FreshAt clock.Instant
 	// Batches, BadEvents and Resets count what the feed brought.
 	Batches, BadEvents, Resets uint64
+	// StepTokens is the most prompt tokens that one batch of events told as
+	// computed: an engine's step computes at least so many. 0 where batches
+	// are not steps (SGLang).
+	StepTokens int
 	// Truncated are the tiers that are not indexed any more for want of memory.
 	Truncated kv.TierMask
 	// Log is the size of the stream log behind this.

@@ -310,6 +310,22 @@ func TestForeignLoadKeepsRequestsAway(t *testing.T) {
 	}
 }
 
+// An engine that was seen to compute 8192 tokens in a step needs a quarter of
+// the steps that the default budget would.
+func TestStepSizeIsLearnedUpward(t *testing.T) {
+	prefill := func(stepTokens int) float64 {
+		h := newHouse(t, Rhizome, 1)
+		c := h.members[0].Cache()
+		c.StepTokens = stepTokens
+		h.members[0].SetCache(c)
+		e, _ := h.Explain(h.decide(t, tokens(t, 0, 8192, 1)).ID)
+		return e.Candidates[0].Terms.PrefillMicros
+	}
+	if saved := prefill(100) - prefill(8192); saved != 3*cost.Generic().StepMicros {
+		t.Errorf("steps of 8192 tokens save %v µs", saved)
+	}
+}
+
 func TestLinkCongestionIsPriced(t *testing.T) {
 	load := func(s fleet.Signals) float64 {
 		h := newHouse(t, Rhizome, 1)

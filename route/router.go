@@ -167,6 +167,7 @@ func (r *Router) price(now clock.Instant, m *fleet.Member, h matched, p *prompt.
 	c := candidate{member: m, cache: h.cache, source: h.source, form: h.form, signals: m.Signals(), inFlight: m.Ledger.InFlight()}
 	c.scale, c.overhead = r.fit(m)
 	c.class = classOf(m, c.scale, &c.signals)
+	c.class.BudgetTokens = max(c.class.BudgetTokens, h.cache.StepTokens)
 	perByte, _ := r.sizes.TokensPerByte(p.Model)
 	c.hit = h.tokens(request.PromptTokens, perByte)
 	step := tokenTime(&c.class, m.Ledger.InFlight())

@@ -64,6 +64,9 @@ func (f *Fleet) Describe() []Description {
 		for _, m := range w.members {
 			c := m.Cache()
 			id, _ := w.Identity()
+			if c.Known != ByEvents {
+				id.Events = "" // found perhaps, but not followed
+			}
 			out = append(out, Description{
 				Worker: w.Spec.URL, ID: w.ID.String(), Rank: m.Target.Rank, Class: m.Class.Name, Models: models,
 				Healthy: m.Healthy(), Engine: id.Engine, Version: id.Version, Events: id.Events, WithoutEvents: id.ApproximateReason,

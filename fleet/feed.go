@@ -80,7 +80,7 @@ func (fw *follower) handle(e engine.FeedEvent) {
 	case engine.FeedConnected:
 		// What can be replayed has been: the cache is that of this process.
 		fw.cache.Live, fw.cache.FreshAt = true, fw.f.deps.Clock.Now()
-		fw.m.outdated.Store(false)
+		fw.m.SetOutdated(false)
 	case engine.FeedDisconnected:
 		fw.cache.Live = false
 	case engine.FeedReset:
@@ -97,7 +97,7 @@ func (fw *follower) reset(next uint64) {
 	fw.f.logs.mu.Lock()
 	defer fw.f.logs.mu.Unlock()
 	fw.stream.Start(next)
-	fw.m.outdated.Store(false)
+	fw.m.SetOutdated(false)
 	fw.groups = nil
 	fw.cache = Cache{
 		Known: ByEvents, SaltInRoot: fw.cache.SaltInRoot, Live: fw.cache.Live, BlockTokens: fw.cache.BlockTokens, StepTokens: fw.cache.StepTokens, Next: next, FreshAt: fw.f.deps.Clock.Now(),

@@ -93,3 +93,49 @@ func TestBlockSizeIsTheLargestSeen(t *testing.T) {
 		t.Errorf("block size %d, want 16", n)
 	}
 }
+
+// A scrape that shows a new process makes the member outdated until its feed
+// starts over, unless the feed has already done so.
+func TestReplacedProcessIsNotBelieved(t *testing.T) {
+	fw := newFollower(t)
+	fw.cache.Known = ByEvents
+	now := fw.f.deps.Clock.(*clock.Virtual)
+	now.Advance(5)
+	fw.handle(engine.FeedEvent{Kind: engine.FeedConnected}) // at 5
+	fw.f.restarted(fw.m, 4)
+	if fw.m.Outdated() {
+		t.Error("the feed connected after the old process was seen last, so it speaks of the new one")
+	}
+	for _, kind := range []engine.FeedKind{engine.FeedReset, engine.FeedConnected} {
+		now.Advance(5)
+		fw.f.restarted(fw.m, now.Now())
+		if !fw.m.Outdated() {
+			t.Error("the feed still speaks of the old process")
+		}
+		fw.handle(engine.FeedEvent{Kind: engine.FeedDisconnected})
+		if !fw.m.Outdated() {
+			t.Error("a lost connection makes nothing true")
+		}
+		fw.handle(engine.FeedEvent{Kind: kind})
+		if fw.m.Outdated() {
+			t.Errorf("event %d speaks of the new process", kind)
+		}
+	}
+}
+
+// What was sent to a worker without events is gone with its process.
+func TestReplacedProcessWithoutEventsStartsAnew(t *testing.T) {
+	fw := newFollower(t)
+	fw.cache.Known = BySent
+	fw.m.SetCache(fw.cache)
+	keys := []kv.Key{1, 2}
+	fw.f.deps.Approx.Touch(fw.cache.Slot, keys, 0)
+	all := func(index.Slot) index.Horizon { return index.Horizon{HBM: 1 << 40} }
+	if n := len(fw.f.deps.Approx.Match(keys, all, nil)); n != 1 {
+		t.Fatalf("%d hits before", n)
+	}
+	fw.f.restarted(fw.m, 0)
+	if n := len(fw.f.deps.Approx.Match(keys, all, nil)); n != 0 || fw.m.Cache().Slot == fw.cache.Slot || fw.m.Outdated() {
+		t.Errorf("%d hits after", n)
+	}
+}

@@ -292,7 +292,7 @@ func (f *Fleet) restarted(m *Member, before clock.Instant) {
 	c := m.Cache()
 	if c.Known == ByEvents {
 		if c.FreshAt < before {
-			m.outdated.Store(true)
+			m.SetOutdated(true)
 		}
 		return
 	}

@@ -120,6 +120,9 @@ func (m *Member) Cache() Cache { return *m.cache.Load() }
 // which is no more.
 func (m *Member) Outdated() bool { return m.outdated.Load() }
 
+// SetOutdated records whether it is so.
+func (m *Member) SetOutdated(outdated bool) { m.outdated.Store(outdated) }
+
 // Signals returns what is known of the load and the limits, nothing but
 // defaults before the first scrape.
 func (m *Member) Signals() Signals {

@@ -310,6 +310,25 @@ func TestForeignLoadKeepsRequestsAway(t *testing.T) {
 	}
 }
 
+// Nothing known of a process that is no more may count, exact or aged.
+func TestOutdatedMembersMatchNothing(t *testing.T) {
+	h := newHouse(t, Rhizome, 1)
+	exact, chat := tokens(t, 1600, 16, 0), text(t, strings.Repeat("all work and no play ", 500))
+	h.hold(h.members[0], exact, 0, 100, kv.HBM)
+	h.finish(h.decide(t, chat), time.Millisecond)
+	for _, c := range []struct {
+		outdated bool
+		cached   bool
+	}{{false, true}, {true, false}, {false, true}} {
+		h.members[0].SetOutdated(c.outdated)
+		for name, m := range map[string][]matched{"tokens": h.match(h.members, exact), "text": h.match(h.members, chat)} {
+			if got := m[0].run.Len() > 0; got != c.cached {
+				t.Errorf("outdated %v, %s: a hit is %v", c.outdated, name, got)
+			}
+		}
+	}
+}
+
 // An engine that was seen to compute 8192 tokens in a step needs a quarter of
 // the steps that the default budget would.
 func TestStepSizeIsLearnedUpward(t *testing.T) {

@@ -37,31 +37,18 @@ type follower struct {
 	changes []index.Change
 }
 
-// follow runs one rank's feed until ctx ends. A worker without KV events has
-// none: its cache is known by what was sent to it.
-func (f *Fleet) follow(ctx context.Context, w *worker, m *Member, id engine.Identity, model string) {
-	cache := m.Cache()
-	cache.BlockTokens, cache.SaltInRoot = id.BlockTokens, id.Engine == engine.SGLang
-	if id.Events == "" {
-		cache.Known = BySent
-		m.SetCache(cache)
+// follow runs one rank's feed until ctx ends, if the worker has one.
+func (f *Fleet) follow(ctx context.Context, w *worker, in *Inlet, id engine.Identity, model string) {
+	if in.follower == nil {
 		return
 	}
-	cache.Known = ByEvents
-	m.SetCache(cache)
-	// Copies are counted for every engine: vLLM announces each, and where an
-	// engine keeps one of each, counting changes nothing.
-	fw := &follower{f: f, m: m, id: crdt.StreamID{Target: m.Target, Source: crdt.Engine}, cache: cache, rule: ruleOf(id), told: id.BlockTokens > 0, steps: id.Engine == engine.VLLM}
-	f.logs.mu.Lock()
-	fw.stream = f.logs.log.Open(fw.id, crdt.StreamConfig{Counted: true})
-	f.logs.slots[fw.id] = cache.Slot
-	f.logs.mu.Unlock()
+	m := in.Member
 	feed := engine.NewFeed(engine.FeedConfig{
 		Engine: id.Engine, Events: id.Events, Replay: id.Replay, Model: cmp.Or(w.Spec.Model, model), Rank: max(0, int(m.Target.Rank)),
 		Clock: f.deps.Clock, Log: f.deps.Log.With("worker", w.Spec.URL),
 	})
 	m.feed.Store(feed)
-	if err := feed.Run(ctx, fw.handle); err != nil && ctx.Err() == nil {
+	if err := feed.Run(ctx, in.Feed); err != nil && ctx.Err() == nil {
 		f.deps.Log.Error("KV event feed ended", "worker", w.Spec.URL, "err", err)
 	}
 }

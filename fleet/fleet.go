@@ -163,10 +163,13 @@ func (f *Fleet) supervise(ctx context.Context, w *worker) {
 		if healthy && !following {
 			if id, ok := f.identify(ctx, w); ok {
 				following = true
-				wg.Go(func() { f.scrape(ctx, w) })
+				var inlets []*Inlet
 				for _, m := range w.members {
-					wg.Go(func() { f.follow(ctx, w, m, id, models[0].ID) })
+					in := f.inlet(m, id)
+					inlets = append(inlets, in)
+					wg.Go(func() { f.follow(ctx, w, in, id, models[0].ID) })
 				}
+				wg.Go(func() { f.scrape(ctx, w, inlets) })
 			}
 		}
 		if healthy && !slices.Equal(models, w.models) {
@@ -243,8 +246,7 @@ func (f *Fleet) claimed(w *worker, events string) bool {
 
 // scrape reads one worker's metrics until ctx ends. A failed scrape keeps the
 // old values, which age.
-func (f *Fleet) scrape(ctx context.Context, w *worker) {
-	meters := make([]meter, len(w.members))
+func (f *Fleet) scrape(ctx context.Context, w *worker, inlets []*Inlet) {
 	var boot bootWatch
 	for {
 		scrapeCtx, cancel := context.WithTimeout(ctx, f.cfg.ProbeTimeout)
@@ -255,11 +257,11 @@ func (f *Fleet) scrape(ctx context.Context, w *worker) {
 			f.deps.Log.Debug("scrape failed", "worker", w.Spec.URL, "err", err)
 		} else {
 			restarted, before := boot.observe(now, t.ProcessStartSeconds)
-			for i, m := range w.members {
+			for _, in := range inlets {
 				if restarted {
-					f.restarted(m, before)
+					f.restarted(in.Member, before)
 				}
-				m.SetSignals(meters[i].observe(now, t.Rank(int(m.Target.Rank)), m))
+				in.Scraped(now, t.Rank(int(in.Member.Target.Rank)))
 			}
 		}
 		if f.deps.Clock.Sleep(ctx, f.cfg.ScrapeInterval) != nil {

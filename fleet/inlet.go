@@ -1,0 +1,75 @@
+package fleet
+
+import (
+	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/crdt"
+	"github.com/rhizome-router/rhizome/engine"
+)
+
+// Inlet is where what one member's worker says comes in: its KV events and its
+// metrics. Run's goroutines pass on what they read from the network; a
+// simulator passes on what its observation layer lets through. Feed and Scraped
+// may run at the same time, but each on one goroutine only.
+type Inlet struct {
+	Member   *Member
+	follower *follower // nil without KV events
+	meter    meter
+}
+
+// inlet prepares a member for a worker that said what it is. A worker without
+// KV events is known by what is sent to it.
+func (f *Fleet) inlet(m *Member, id engine.Identity) *Inlet {
+	cache := m.Cache()
+	cache.BlockTokens, cache.SaltInRoot = id.BlockTokens, id.Engine == engine.SGLang
+	cache.Known = BySent
+	if id.Events != "" {
+		cache.Known = ByEvents
+	}
+	m.SetCache(cache)
+	in := &Inlet{Member: m}
+	if cache.Known == BySent {
+		return in
+	}
+	// Copies are counted for every engine: vLLM announces each, and where an
+	// engine keeps one of each, counting changes nothing.
+	in.follower = &follower{f: f, m: m, id: crdt.StreamID{Target: m.Target, Source: crdt.Engine}, cache: cache, rule: ruleOf(id), told: id.BlockTokens > 0, steps: id.Engine == engine.VLLM}
+	f.logs.mu.Lock()
+	defer f.logs.mu.Unlock()
+	in.follower.stream = f.logs.log.Open(in.follower.id, crdt.StreamConfig{Counted: true})
+	f.logs.slots[in.follower.id] = cache.Slot
+	return in
+}
+
+// Feed takes one event of the member's feed. It does nothing for a member that
+// has none.
+func (in *Inlet) Feed(e engine.FeedEvent) {
+	if in.follower != nil {
+		in.follower.handle(e)
+	}
+}
+
+// Scraped takes one look at the member's metrics.
+func (in *Inlet) Scraped(now clock.Instant, t engine.RankTelemetry) {
+	in.Member.SetSignals(in.meter.observe(now, t, in.Member))
+}
+
+// Admit enters the i-th of the workers given to New as one that answered and
+// said what it is, for a driver that does without Run. It returns an inlet for
+// each of the worker's members.
+func (f *Fleet) Admit(i int, id engine.Identity, models []engine.Model) []*Inlet {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w := f.workers[i]
+	w.models = models
+	var inlets []*Inlet
+	for _, m := range w.members {
+		if ruleOf(id) != ruleOf(engine.Identity{}) {
+			c := m.Cache()
+			f.newSlot(m, &c, ruleOf(id))
+		}
+		m.SetHealthy(true)
+		inlets = append(inlets, f.inlet(m, id))
+	}
+	f.publish()
+	return inlets
+}

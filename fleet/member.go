@@ -32,6 +32,7 @@ type Member struct {
 	// sentTokens counts what was sent, for a worker without KV events.
 	sentTokens atomic.Uint64
 	stall      stall
+	peers      peerShares
 	feed       atomic.Pointer[engine.Feed] // nil without KV events
 	// outdated says that the worker's process is a new one and its feed has not
 	// started over yet.

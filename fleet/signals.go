@@ -119,7 +119,7 @@ func (x *meter) observe(now clock.Instant, t engine.RankTelemetry, m *Member) Si
 		}
 	}
 	if t.Running.Known && t.Waiting.Known {
-		alien := x.foreign.observe(t.Running.Value+t.Waiting.Value, float64(m.Ledger.Booked()))
+		alien := x.foreign.observe(t.Running.Value+t.Waiting.Value, float64(m.Ledger.Booked()+m.PeerShare(now).InFlight))
 		waiting := min(alien, t.Waiting.Value)
 		s.ForeignWaiting, s.ForeignRunning = Signal{waiting, Learned, now}, Signal{alien - waiting, Learned, now}
 	}

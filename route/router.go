@@ -179,6 +179,8 @@ func (r *Router) price(now clock.Instant, m *fleet.Member, h matched, p *prompt.
 		c.load = m.Ledger.Load(now, &c.class, step, true)
 	}
 	r.addForeign(&c.load, &c.signals)
+	peers := m.PeerShare(now)
+	peers.AddTo(&c.load)
 	c.terms = cost.Score(&c.class, &c.load, request, c.hit, r.cfg.Weights)
 	return c
 }

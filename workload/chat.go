@@ -30,8 +30,11 @@ type Chat struct {
 	// session shares fall as rank^-Skew (Zipf).
 	SystemPrompts, SystemTokens int
 	Skew                        float64
-	// MinTurns and MaxTurns bound the uniform number of turns of a session.
+	// MinTurns and MaxTurns bound the number of turns of a session, which is
+	// uniform if Continue is 0. Else each turn from MinTurns on is followed by
+	// another with that probability.
 	MinTurns, MaxTurns int
+	Continue           float64
 	// UserTokens and OutputTokens are the medians of log-normal lengths, which
 	// are cut at 8 times the median.
 	UserTokens, OutputTokens int
@@ -76,6 +79,7 @@ func (c Chat) Validate() error {
 	check(c.UserTokens >= 1 && c.UserTokens <= 1<<20, "user tokens is %d, want 1 to 2^20", c.UserTokens)
 	check(c.OutputTokens >= 1 && c.OutputTokens <= 1<<20, "output tokens is %d, want 1 to 2^20", c.OutputTokens)
 	check(c.Think >= 0 && c.Pause >= 0, "think is %v and pause %v, want neither negative", c.Think, c.Pause)
+	check(share(c.Continue), "continue is %v, want 0 to 1", c.Continue)
 	check(share(c.PauseShare), "pause share is %v, want 0 to 1", c.PauseShare)
 	check(share(c.TokenShare), "token share is %v, want 0 to 1", c.TokenShare)
 	if len(errs) > 0 {
@@ -108,13 +112,15 @@ type Turn struct {
 }
 
 // Session returns session n of the workload, n >= 0. c must be valid.
-func (c Chat) Session(n int) Session {
+func (c Chat) Session(n int) Session { return c.session(n, newRanks(c.SystemPrompts, c.Skew)) }
+
+func (c Chat) session(n int, systems ranks) Session {
 	rng := clock.Rand(c.Seed, "workload/chat/"+strconv.Itoa(n))
-	s := Session{N: n, System: zipf(rng, c.SystemPrompts, c.Skew), Tokens: rng.Float64() < c.TokenShare}
+	s := Session{N: n, System: systems.draw(rng), Tokens: rng.Float64() < c.TokenShare}
 	if c.StartsPerSecond > 0 {
 		s.Gap = time.Duration(rng.ExpFloat64() / c.StartsPerSecond * float64(time.Second))
 	}
-	s.Turns = make([]Turn, c.MinTurns+rng.IntN(c.MaxTurns-c.MinTurns+1))
+	s.Turns = make([]Turn, c.turns(rng))
 	for k := range s.Turns {
 		think := time.Duration(rng.ExpFloat64() * float64(c.Think))
 		pause := time.Duration(rng.ExpFloat64() * float64(c.Pause))
@@ -158,19 +164,15 @@ func (c Chat) users(s *Session) Text {
 	return Text{Seed: Text{Seed: c.Seed}.state(1<<63 | uint64(s.N))}
 }
 
-// zipf draws a rank below n with weight (rank+1)^-skew.
-func zipf(rng *rand.Rand, n int, skew float64) int {
-	var total float64
-	for k := range n {
-		total += math.Pow(float64(k+1), -skew)
+func (c Chat) turns(rng *rand.Rand) int {
+	if c.Continue == 0 {
+		return c.MinTurns + rng.IntN(c.MaxTurns-c.MinTurns+1)
 	}
-	u := rng.Float64() * total
-	for k := range n {
-		if u -= math.Pow(float64(k+1), -skew); u < 0 {
-			return k
-		}
+	n := c.MinTurns
+	for n < c.MaxTurns && rng.Float64() < c.Continue {
+		n++
 	}
-	return n - 1
+	return n
 }
 
 // length draws a log-normal length round a median, from 1 to 8 times it.

@@ -77,15 +77,16 @@ func (b *chatPlan) session(n int, waits []int) {
 	}
 }
 
-// SyntheticChat is an open-loop chat for a fleet of that many workers: 0.6 new
+// SyntheticChat is an open-loop chat for a fleet of that many workers: 1.3 new
 // sessions a second for each of them over the given time (their number is
 // fixed, the arrivals random), 16 system prompts of 2,000 tokens, 3 to 8 turns,
-// exponential think times of 15 s. On a worker of the class of Llama-3-70B on
-// four H100 prefill takes about 8 % of the time if every hit is made, 75 % if
-// none is.
+// exponential think times of 15 s. That makes 7 requests a second and worker of
+// 4,000 tokens each, 370 of them new: on a worker of the class of Llama-3-70B on
+// four H100 (65 µs of prefill a token) prefill takes 17 % of the time if every
+// hit is made, and 190 % if none is.
 func SyntheticChat(seed uint64, workers int, length time.Duration) Plan {
 	c := Chat{
-		Seed: seed, StartsPerSecond: 0.6 * float64(workers),
+		Seed: seed, StartsPerSecond: 1.3 * float64(workers),
 		SystemPrompts: 16, SystemTokens: 2000, Skew: 1,
 		MinTurns: 3, MaxTurns: 8,
 		UserTokens: 300, OutputTokens: 250,
@@ -106,10 +107,10 @@ func SyntheticChat(seed uint64, workers int, length time.Duration) Plan {
 // Not published, and chosen here: a session goes on with probability 1/3 after
 // each of at most 8 turns (mean 1.5); 256 system prompts of 3,000 tokens, which
 // are more than one worker's KV pool holds, with Zipf shares (skew 1); user messages of 900
-// and answers of 200 tokens (medians); 8 s of think time (mean). By that a
-// worker of the class of Llama-3-70B on four H100 spends about a quarter of its
-// time on prefill if every hit is made, and has too little of it if none is.
-// Clients name no session, since that benchmark's gateways use none.
+// and answers of 200 tokens (medians); 8 s of think time (mean). That makes 3.8
+// requests a second and worker of 4,750 tokens each, 1,100 to 1,250 of them new:
+// on a worker of the class of Llama-3-70B on four H100 prefill takes 29 % of the
+// time if every hit is made, and 118 % if none is. Clients name no session, since that benchmark's gateways use none.
 func ChatFleet(seed uint64, workers int, length time.Duration) Plan {
 	c := Chat{
 		Seed: seed, StartsPerSecond: 611.0 / 240 * float64(workers),

@@ -152,3 +152,22 @@ func TestHalf(t *testing.T) {
 		t.Error("halves of nothing")
 	}
 }
+
+// A prompt that is nothing but a common system prompt must not become the first
+// turn of everybody's conversation, wherever it comes.
+func TestBareSystemPromptChainsNobody(t *testing.T) {
+	reqs := []Request{{InputTokens: 600, HashIDs: []uint64{0, 1}}}
+	for n := range uint64(40) {
+		reqs = append(reqs, Request{InputTokens: 1100, HashIDs: []uint64{0, 100 + n, 200 + n}})
+	}
+	reqs = append(reqs, Request{InputTokens: 1600, HashIDs: []uint64{0, 105, 300, 301}})
+	for i, p := range Parents(reqs) {
+		want := -1
+		if i == len(reqs)-1 {
+			want = 6
+		}
+		if p != want {
+			t.Errorf("request %d continues %d, want %d", i, p, want)
+		}
+	}
+}

@@ -8,11 +8,13 @@ package workload
 // it. Elsewhere the hash ids tell: request q continues p when p's whole blocks
 // lead q's prompt and p was the first to bring the last of them, or itself
 // continues the one that was; of several such p, the one with the longest
-// prompt, and then the latest. Prefixes that many conversations share (a system
-// prompt) thus chain nobody. A guess, like every such rule: a retry of a prompt
-// counts as its next turn.
+// prompt, and then the latest. A prompt that is nothing but what many
+// conversations share (a system prompt) chains nobody: its last whole block is
+// followed by more than [maxFollowers] different blocks in the trace. A guess,
+// like every such rule: a retry of a prompt counts as its next turn.
 func Parents(reqs []Request) []int {
 	parents := make([]int, len(reqs))
+	follow := followers(reqs)
 	session := make(map[string]int)
 	seen := make(map[uint64]bool) // ids any earlier prompt has had as a whole block
 	tail := make(map[uint64]int)  // the last whole block of a turn → the latest turn that ends there
@@ -34,7 +36,7 @@ func Parents(reqs []Request) []int {
 				break
 			}
 		}
-		if n := len(whole); n > 0 && (!seen[whole[n-1]] || deepest == n-1) {
+		if n := len(whole); n > 0 && follow[whole[n-1]] <= maxFollowers && (!seen[whole[n-1]] || deepest == n-1) {
 			tail[whole[n-1]] = i
 		}
 		for _, id := range whole {
@@ -42,4 +44,24 @@ func Parents(reqs []Request) []int {
 		}
 	}
 	return parents
+}
+
+// maxFollowers is how many different blocks may follow a conversation's latest
+// one: a few more than one for retries, and for turns shorter than a block.
+const maxFollowers = 16
+
+// followers counts for each block how many different ones come next after it.
+func followers(reqs []Request) map[uint64]int {
+	n := make(map[uint64]int)
+	seen := make(map[uint64]bool)
+	for i := range reqs {
+		ids := reqs[i].HashIDs
+		for k := 1; k < len(ids); k++ {
+			if !seen[ids[k]] { // one id, one prefix: it has one block before it
+				seen[ids[k]] = true
+				n[ids[k-1]]++
+			}
+		}
+	}
+	return n
 }

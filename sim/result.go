@@ -60,10 +60,12 @@ type Bound struct {
 
 // Versus is a policy's figure over another's, paired by seed.
 type Versus struct {
-	Policy, Than string  // ratio = Policy / Than
-	Figure       string  // JSON name in Row
-	Ratio        float64 // geometric mean over the seeds
-	Low, High    float64 // 95 % interval of it; equal to Ratio of a single run
+	Policy string  `json:"policy"` // ratio = Policy / Than
+	Than   string  `json:"than"`
+	Figure string  `json:"figure"` // JSON name in Row
+	Ratio  float64 `json:"ratio"`  // geometric mean over the seeds
+	Low    float64 `json:"low"`    // 95 % interval of it; equal to Ratio of a single run
+	High   float64 `json:"high"`
 }
 
 // Picture is what plots are drawn from: one policy, the first seed.

@@ -26,6 +26,7 @@ func main() {
 // commands are what the command line offers.
 type commands struct {
 	Load    loadCommand    `cmd:"" help:"Replay a trace against one or more routers, in the same run, and compare them."`
+	Sim     simCommand     `cmd:"" help:"Play policies against modelled engines in virtual time and compare them."`
 	Version versionCommand `cmd:"" help:"Print the version."`
 }
 
@@ -33,6 +34,7 @@ type commands struct {
 type shell struct {
 	ctx            context.Context
 	stdout, stderr io.Writer
+	args           []string
 }
 
 // run is main without the process: it returns the exit code.
@@ -53,7 +55,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "rhizome-lab: %v\nTry: rhizome-lab --help\n", err)
 		return 2
 	}
-	if err := parsed.Run(&shell{ctx, stdout, stderr}); err != nil {
+	if err := parsed.Run(&shell{ctx, stdout, stderr, args}); err != nil {
 		if errors.Is(err, context.Canceled) {
 			return 130
 		}

@@ -81,8 +81,8 @@ func madeUpPicture(name string, row *sim.Row, bad float64) *sim.Picture {
 	for i := range n {
 		q := min(0.9985, max(0.0015, float64(i)/(n-1)))
 		z := math.Sqrt2 * math.Erfinv(2*q-1)
-		p.TTFT = append(p.TTFT, row.TTFTP50*math.Exp((0.75+0.08*bad)*z+0.12*z*z))
-		p.TPOT = append(p.TPOT, row.TPOTP50*math.Exp(0.25*z+0.05*bad*z*z))
+		p.TTFT = append(p.TTFT, row.TTFTP50*math.Exp((0.75+0.08*bad)*z+0.12*z*max(z, 0)))
+		p.TPOT = append(p.TPOT, row.TPOTP50*math.Exp(0.25*z+0.05*bad*z*max(z, 0)))
 	}
 	for i := range 179 {
 		x := float64(i)

@@ -72,12 +72,17 @@ func figures() []figure {
 	}
 }
 
-// names returns a table's policies, the fastest to the first token first.
+// names returns a table's policies, the fastest to the first token first, and
+// last those that answered nothing.
 func names(t *sim.Table) []string {
 	all := slices.Sorted(maps.Keys(t.Policies))
-	slices.SortStableFunc(all, func(a, b string) int {
-		return cmp.Compare(t.Policies[a].TTFTMean, t.Policies[b].TTFTMean)
-	})
+	rank := func(name string) float64 {
+		if v := t.Policies[name].TTFTMean; v > 0 {
+			return v
+		}
+		return math.Inf(1)
+	}
+	slices.SortStableFunc(all, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
 	return all
 }
 
@@ -128,6 +133,9 @@ func columns(t *sim.Table, order []string) []column {
 		for _, name := range order {
 			row := t.Policies[name]
 			v := cell{f.of(row), math.NaN()}
+			if f.kind == inSeconds && v.value <= 0 {
+				v.value = math.NaN() // nothing takes no time: it did not happen
+			}
 			if ci, ok := row.CI95[f.name]; ok && !single(t) {
 				v.ci = ci
 			}

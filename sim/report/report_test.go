@@ -145,6 +145,21 @@ func TestBestNeedsAChoice(t *testing.T) {
 	}
 }
 
+// A policy that answers nothing is not the fastest.
+func TestSilenceIsNotFast(t *testing.T) {
+	table := madeUp("x", 3, 3)
+	table.Policies["silent"] = &sim.Row{Failed: 9, Requests: 9}
+	order := names(table)
+	if order[3] != "silent" {
+		t.Errorf("order %v, want the silent one last", order)
+	}
+	for _, c := range columns(table, order) {
+		if c.kind == inSeconds && c.best()[3] {
+			t.Errorf("silence has the best %s", c.name)
+		}
+	}
+}
+
 // Every figure of a row is listed, under the name JSON knows it by.
 func TestFiguresAreAllOfRow(t *testing.T) {
 	row := reflect.TypeFor[sim.Row]()

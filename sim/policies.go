@@ -1,0 +1,135 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/cost"
+	"github.com/rhizome-router/rhizome/route"
+	"github.com/rhizome-router/rhizome/sim/policy"
+)
+
+// Policy is a router that the laboratory can play.
+type Policy struct {
+	Name string
+	Doc  string // in a line
+	// Peer says that it is somebody else's rule, Fitted that its parameters
+	// were tuned here.
+	Peer, Fitted bool
+	// Gossips says that replicas hear of KV events from the one that follows
+	// the worker, and not from the worker each.
+	Gossips bool
+
+	make func(w *world, column Column) ([]policy.Router, error)
+}
+
+// Ours is the name of the product's own default policy.
+const Ours = "rhizome"
+
+// Policies returns all policies, the product's first and the peers' after them.
+func Policies() []Policy {
+	all := []Policy{
+		Rhizome(Ours, cost.DefaultWeights()),
+		shipped("article", "the article's cost, corrected reading", route.ArticleCost, cost.DefaultWeights(), cost.DefaultArticle()),
+		shipped("article-literal", "the article's cost to the letter", route.ArticleCost, cost.DefaultWeights(), literal()),
+		shipped("ttft-only", "the expected wait for the first token and nothing else", route.Rhizome, cost.Weights{}, cost.DefaultArticle()),
+		shipped("sticky", "the session's own worker, whatever its load", route.Sticky, cost.Weights{}, cost.DefaultArticle()),
+		shipped("least-requests", "fewest requests in flight", route.LeastRequests, cost.Weights{}, cost.DefaultArticle()),
+		shipped("round-robin", "each worker in turn", route.RoundRobin, cost.Weights{}, cost.DefaultArticle()),
+		shipped("random", "uniform", route.Random, cost.Weights{}, cost.DefaultArticle()),
+	}
+	for _, p := range policy.All() {
+		all = append(all, peer(p.Name, p.Doc, p.Fitted, p.Make))
+	}
+	return all
+}
+
+func literal() cost.Article {
+	a := cost.DefaultArticle()
+	a.Literal = true
+	return a
+}
+
+// Rhizome returns the product's policy with the given rates.
+func Rhizome(name string, w cost.Weights) Policy {
+	return shipped(name, "least expected added time", route.Rhizome, w, cost.DefaultArticle())
+}
+
+// Peer returns a peer's policy under a name.
+func peer(name, doc string, fitted bool, maker policy.Maker) Policy {
+	return Policy{Name: name, Doc: doc, Peer: true, Fitted: fitted, make: func(w *world, _ Column) ([]policy.Router, error) {
+		routers := maker(policy.Config{
+			Workers: w.sc.Fleet.Workers, Replicas: w.sc.Replicas, BlockTokens: w.sc.BlockTokens, Seed: w.seed,
+			IndexDown: func(clock.Instant) bool { return w.indexDown },
+		})
+		if len(routers) != w.sc.Replicas {
+			return nil, fmt.Errorf("policy %s made %d replicas instead of %d", name, len(routers), w.sc.Replicas)
+		}
+		return routers, nil
+	}}
+}
+
+// shipped returns one of the real router's policies.
+func shipped(name, doc string, p route.Policy, weights cost.Weights, article cost.Article) Policy {
+	return Policy{Name: name, Doc: doc, Gossips: true, make: func(w *world, column Column) ([]policy.Router, error) {
+		class := func(int) cost.Class { return cost.Generic() }
+		switch column {
+		case Oracle:
+			class = w.trueClass
+		case Misspecified:
+			class = w.wrongClass
+		}
+		var routers []policy.Router
+		for i := range w.sc.Replicas {
+			r, err := newProduct(w.sc, productConfig{
+				Policy: p, Weights: weights, Article: article, Fixed: column != Learned, Class: class,
+				Seed: draw(w.seed, "router", uint64(i)), Clock: &w.clock,
+			})
+			if err != nil {
+				return nil, err
+			}
+			r.terms = w.terms
+			routers = append(routers, r)
+		}
+		return routers, nil
+	}}
+}
+
+// ParsePolicies returns the policies of a comma-separated list of names; empty
+// means all.
+func ParsePolicies(names string) ([]Policy, error) {
+	all := Policies()
+	if names == "" {
+		return all, nil
+	}
+	var out []Policy
+	for name := range strings.SplitSeq(names, ",") {
+		name = strings.TrimSpace(name)
+		i := indexOf(all, name)
+		if i < 0 {
+			return nil, fmt.Errorf("unknown policy %q: want some of %s", name, strings.Join(namesOf(all), ", "))
+		}
+		if indexOf(out, name) < 0 {
+			out = append(out, all[i])
+		}
+	}
+	return out, nil
+}
+
+func indexOf(all []Policy, name string) int {
+	for i := range all {
+		if all[i].Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+func namesOf(all []Policy) []string {
+	names := make([]string, len(all))
+	for i := range all {
+		names[i] = all[i].Name
+	}
+	return names
+}

@@ -1,0 +1,224 @@
+package sim
+
+import (
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/cost"
+	"github.com/rhizome-router/rhizome/engine"
+	"github.com/rhizome-router/rhizome/fleet"
+	"github.com/rhizome-router/rhizome/index"
+	"github.com/rhizome-router/rhizome/kv"
+	"github.com/rhizome-router/rhizome/prompt"
+	"github.com/rhizome-router/rhizome/route"
+	"github.com/rhizome-router/rhizome/sim/policy"
+)
+
+// product is one replica of the real thing: the packages fleet, index, crdt,
+// prompt, cost and route as they ship, with an observation layer in place of a
+// network.
+type product struct {
+	router  *route.Router
+	fleet   *fleet.Fleet
+	members []*fleet.Member
+	inlets  []*fleet.Inlet
+	numbers map[kv.Target]int // worker by target
+	live    map[uint64]*route.Decision
+	tokens  []uint32 // as many as any prompt has; their values are never read
+	ids     engine.Identity
+	terms   *termSums // nil when nobody wants them
+
+	clock    *clock.Virtual
+	shares   []route.MemberShare
+	told     []fleet.Share
+	tellFrom clock.Instant
+	peered   bool
+}
+
+// productConfig says which of the product's policies runs, on what knowledge.
+type productConfig struct {
+	Policy  route.Policy
+	Weights cost.Weights
+	Article cost.Article
+	Fixed   bool                        // the constants are not learned
+	Class   func(worker int) cost.Class // what is assumed of a worker
+	Seed    uint64
+	Clock   *clock.Virtual
+}
+
+// newProduct returns a replica that has heard of its workers and seen nothing.
+func newProduct(sc *Scenario, cfg productConfig) (*product, error) {
+	p := &product{
+		numbers: make(map[kv.Target]int), live: make(map[uint64]*route.Decision), clock: cfg.Clock, peered: sc.Replicas > 1,
+		ids: engine.Identity{Engine: engine.VLLM, Events: "simulated", BlockTokens: sc.BlockTokens},
+	}
+	if sc.Fleet.Profile == SGLangLoads {
+		p.ids.Engine = engine.SGLang
+	}
+	var specs []engine.Spec
+	classes := make(map[string]cost.Class)
+	for i := range sc.Fleet.Workers {
+		spec, err := engine.Spec{URL: fmt.Sprintf("http://worker-%d:8000", i)}.Canonical()
+		if err != nil {
+			return nil, fmt.Errorf("simulated worker: %w", err)
+		}
+		specs = append(specs, spec)
+		classes[spec.URL] = cfg.Class(i)
+	}
+	prefixes := index.New(index.Config{Seed: cfg.Seed})
+	sent := index.NewApprox(index.ApproxConfig{Seed: cfg.Seed})
+	var err error
+	p.fleet, err = fleet.New(fleet.Config{}, fleet.Deps{Index: prefixes, Approx: sent, Clock: cfg.Clock, Log: slog.New(slog.DiscardHandler)}, specs,
+		func(s engine.Spec) (cost.Class, error) { return classes[s.URL], nil })
+	if err != nil {
+		return nil, fmt.Errorf("simulated fleet: %w", err)
+	}
+	for i := range specs {
+		in := p.fleet.Admit(i, p.ids, []engine.Model{{ID: modelName}})[0]
+		in.Feed(engine.FeedEvent{Kind: engine.FeedConnected})
+		p.inlets, p.members = append(p.inlets, in), append(p.members, in.Member)
+		p.numbers[in.Member.Target] = i
+	}
+	p.router = route.New(route.Config{Policy: cfg.Policy, Weights: cfg.Weights, Article: cfg.Article, Explained: 64, Seed: cfg.Seed},
+		route.Deps{Fleet: p.fleet, Index: prefixes, Approx: sent, Clock: cfg.Clock})
+	return p, nil
+}
+
+// Choose implements [policy.Router].
+func (p *product) Choose(_ clock.Instant, r *policy.Request) policy.Choice {
+	if n := r.PromptTokens - len(p.tokens); n > 0 {
+		p.tokens = append(p.tokens, make([]uint32, n)...)
+	}
+	q := &prompt.Request{
+		Kind: prompt.Completion, Model: modelName, Stream: true, IncludeUsage: true, MaxTokens: r.MaxTokens, N: 1, Prompts: 1,
+		Tokens: p.tokens[:r.PromptTokens],
+	}
+	q.SetTokenKeys(prompt.Form{BlockTokens: r.BlockTokens}, r.Keys)
+	q.SetTokenKeys(prompt.Form{BlockTokens: sentBlockTokens}, r.Keys)
+	id := strconv.FormatUint(r.ID, 10)
+	d, err := p.router.Decide(route.Query{ID: id, Prompt: q, Session: r.Session})
+	if err != nil {
+		// The laboratory asks only while a worker is up, and the router knows
+		// all of them.
+		panic(fmt.Sprintf("sim: the router found no worker: %v", err))
+	}
+	p.live[r.ID] = d
+	if p.terms != nil {
+		p.explain(id)
+	}
+	return policy.Choice{Worker: p.numbers[d.Target], CachedTokens: d.PredictedCachedTokens}
+}
+
+// sentBlockTokens is the form under which the router remembers what it sent to
+// workers without KV events.
+const sentBlockTokens = 64
+
+func (p *product) explain(id string) {
+	e, ok := p.router.Explain(id)
+	if !ok {
+		return
+	}
+	for i := range e.Candidates {
+		if e.Candidates[i].Chosen {
+			p.terms.add(termsOf(&e.Candidates[i].Terms))
+			return
+		}
+	}
+}
+
+// termsOf names the parts of a cost.
+func termsOf(t *cost.Terms) []Term {
+	return []Term{
+		{"queue", t.QueueMicros}, {"admission", t.AdmissionMicros}, {"load", t.LoadMicros}, {"prefill", t.PrefillMicros},
+		{"own decode", t.OwnDecodeMicros}, {"prefill externality", t.PrefillExternalityMicros},
+		{"KV externality", t.KVExternalityMicros}, {"queue externality", t.QueueExternalityMicros},
+	}
+}
+
+// FirstToken implements [policy.Router].
+func (p *product) FirstToken(_ clock.Instant, id uint64) {
+	if d := p.live[id]; d != nil {
+		p.router.FirstByte(d)
+	}
+}
+
+// Done implements [policy.Router].
+func (p *product) Done(_ clock.Instant, id uint64, u policy.Usage) {
+	d := p.live[id]
+	if d == nil {
+		return
+	}
+	delete(p.live, id)
+	o := route.Outcome{Result: route.Completed, Usage: route.Usage{
+		Known: true, PromptTokens: u.PromptTokens, CachedTokens: u.CachedTokens, CompletionTokens: u.CompletionTokens}}
+	if u.Failed {
+		o = route.Outcome{Result: route.Failed}
+	}
+	p.router.Done(d, o)
+}
+
+// Events implements [policy.Router].
+func (p *product) Events(_ clock.Instant, worker int, b *policy.Batch) {
+	in := p.inlets[worker]
+	if b.Seq == 0 && in.Member.Cache().Batches > 0 {
+		in.Feed(engine.FeedEvent{Kind: engine.FeedReset}) // a new life of the worker
+	}
+	in.Feed(engine.FeedEvent{Kind: engine.FeedBatch, Seq: b.Seq, Ops: b.Ops, Rank: -1})
+}
+
+// Scraped implements [policy.Router].
+func (p *product) Scraped(now clock.Instant, worker int, t *engine.RankTelemetry) {
+	p.inlets[worker].Scraped(now, *t)
+}
+
+// Up implements [policy.Router]. A worker that comes back has an empty cache.
+func (p *product) Up(_ clock.Instant, worker int, up bool) {
+	in := p.inlets[worker]
+	if was := !in.Member.SetHealthy(up); up && !was {
+		in.Feed(engine.FeedEvent{Kind: engine.FeedReset})
+		in.Feed(engine.FeedEvent{Kind: engine.FeedConnected})
+	}
+}
+
+// tellEvery is how often a replica tells the others what it has in flight.
+const tellEvery = 20 * time.Millisecond
+
+// Tell implements [policy.Peer]: the shares that changed, and now and then all.
+func (p *product) Tell(now clock.Instant) any {
+	if !p.peered || now < p.tellFrom {
+		return nil
+	}
+	p.tellFrom = now.Add(tellEvery)
+	p.shares = p.router.Shares(p.shares[:0])
+	if p.told == nil {
+		p.told = make([]fleet.Share, len(p.shares))
+	}
+	full := now.Sub(0)/time.Second != now.Sub(clock.Instant(tellEvery))/time.Second
+	var out []workerShare
+	for i, s := range p.shares {
+		if s.Share != p.told[i] || full && s.Share != (fleet.Share{}) {
+			p.told[i] = s.Share
+			out = append(out, workerShare{i, s.Share})
+		}
+	}
+	if out == nil {
+		return nil
+	}
+	return out
+}
+
+// workerShare is a share as one replica tells it to the others.
+type workerShare struct {
+	worker int
+	share  fleet.Share
+}
+
+// Hear implements [policy.Peer].
+func (p *product) Hear(now clock.Instant, from int, said any) {
+	for _, s := range said.([]workerShare) {
+		p.members[s.worker].HearShare(now, from, s.share)
+	}
+}

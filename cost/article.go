@@ -44,9 +44,10 @@ type ArticleLoad struct {
 	RemainingSquares float64 // Σ d_rem²
 	Queue            float64 // Q: requests waiting
 	Rho              [kv.NumTiers]float64
-	LastWorker       bool    // this worker served the session's last request …
-	SinceSeconds     float64 // … that long ago
-	ExpectedShare    float64 // |ExpectedHits| / |expected tools|, 0 to 1
+	Closed           [kv.NumTiers]float64 // see [Gate]
+	LastWorker       bool                 // this worker served the session's last request …
+	SinceSeconds     float64              // … that long ago
+	ExpectedShare    float64              // |ExpectedHits| / |expected tools|, 0 to 1
 }
 
 // ArticleTerms are the parts of the article's cost in microseconds. Affinity
@@ -76,7 +77,8 @@ func (a *Article) Score(l *ArticleLoad, r Request, h Hit) ArticleTerms {
 	t.DecodeMicros = a.DecodeMicros * l.RemainingTokens
 	t.DecodeSquareMicros = a.DecodeSquareMicros / 2 * l.RemainingSquares
 	if h.LowerTokens > 0 {
-		t.TierMicros = a.TierWeight * h.LowerTokens * a.KVBytes / (a.BytesPerMicro * available)
+		load := a.TierWeight * h.LowerTokens * a.KVBytes / (a.BytesPerMicro * available)
+		t.TierMicros = gated(load, a.PrefillMicros*h.LowerTokens, l.Closed[h.Tier])
 	}
 	excess := max(0, l.Queue-a.QueueSlack)
 	t.HeadOfLineMicros = a.HeadOfLineMicros * excess * excess

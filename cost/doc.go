@@ -17,7 +17,12 @@ import "github.com/rhizome-router/rhizome/kv"
 // Class holds the physical constants of one kind of worker: a model on an
 // engine on an accelerator. All times are microseconds.
 type Class struct {
-	Name           string
+	Name string
+	// OverheadMicros (o) is what HTTP and scheduling add to a first token, and
+	// PromptTokenMicros what tokenising does, per prompt token. They are part of
+	// predictions, not of the choice.
+	OverheadMicros, PromptTokenMicros float64
+
 	StepMicros     float64 // a: one iteration's fixed part
 	SeqMicros      float64 // b: per decoding sequence and iteration
 	KVTokenMicros  float64 // c: per context token read and iteration
@@ -38,6 +43,8 @@ type Link struct {
 
 // Scaled returns the class of a worker that does everything s times as slowly.
 func (c Class) Scaled(s float64) Class {
+	c.OverheadMicros *= s
+	c.PromptTokenMicros *= s
 	c.StepMicros *= s
 	c.SeqMicros *= s
 	c.KVTokenMicros *= s
@@ -50,12 +57,16 @@ func (c Class) Scaled(s float64) Class {
 	return c
 }
 
+// GenericName is the name of the class of a worker of unknown class.
+const GenericName = "generic"
+
 // Generic returns the constants assumed for a worker of unknown class: those
 // of Llama-3-8B on an H100 (Vidur's operator profiles, see the preset of that
-// name). Only their ratios are trusted: a [ScaleFit] finds the scale.
+// name). Little but their ratios is trusted: a [Fit] finds the rest.
 func Generic() Class {
 	c := Class{
-		Name: "generic", StepMicros: 5900, SeqMicros: 10, KVTokenMicros: 0.049, TokenMicros: 22, PairMicros: 1.06e-3,
+		Name: GenericName, OverheadMicros: 2000, PromptTokenMicros: 0.5,
+		StepMicros: 5900, SeqMicros: 10, KVTokenMicros: 0.049, TokenMicros: 22, PairMicros: 1.06e-3,
 		BudgetTokens: 2048, MaxSeqs: 256, KVBytes: 131072,
 	}
 	c.Links[kv.CPU] = Link{BytesPerMicro: 64_000}
@@ -77,6 +88,8 @@ type Load struct {
 	// Residents, earliest to finish first; read only when room is short.
 	Residents []Resident
 	Rho       [kv.NumTiers]float64 // utilisation of each link, 0 to 1, higher is more congested
+	// Closed is how far the gate of each tier is closed, 0 to 1: see [Gate].
+	Closed [kv.NumTiers]float64
 }
 
 // Resident is a request that holds KV on a worker.

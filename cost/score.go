@@ -26,6 +26,17 @@ func (t Terms) TTFTMicros() float64 {
 	return max(t.QueueMicros, t.AdmissionMicros+t.LoadMicros) + t.PrefillMicros
 }
 
+// ExpectMicros is what the client will measure as time to first token: HTTP and
+// the tokeniser run while the prefills ahead do, and where none is ahead the
+// decode step that runs has half its time left on average.
+func (t Terms) ExpectMicros(c *Class, l *Load, r Request) float64 {
+	before := c.OverheadMicros + c.PromptTokenMicros*r.PromptTokens
+	if l.QueuedTokens <= 0 && l.Decoding > 0 {
+		before += c.base(l) / 2
+	}
+	return max(t.QueueMicros, before+t.AdmissionMicros+t.LoadMicros) + t.PrefillMicros
+}
+
 // TotalMicros is the cost: what the request waits and what it makes others
 // wait, at their rates.
 func (t Terms) TotalMicros() float64 {
@@ -102,9 +113,13 @@ func (c *Class) load(l *Load, h Hit) float64 {
 		// so, rather than as free.
 		return c.TokenMicros * h.LowerTokens
 	}
-	free := max(1-l.Rho[h.Tier], minAvailable)
-	return link.SetupMicros + h.LowerTokens*c.KVBytes/(link.BytesPerMicro*free)
+	micros := link.SetupMicros + h.LowerTokens*c.KVBytes/(link.BytesPerMicro*available(l.Rho[h.Tier]))
+	recompute := c.TokenMicros*h.LowerTokens + c.PairMicros*Pairs(h.LowerTokens, h.HBMTokens)
+	return gated(micros, recompute, l.Closed[h.Tier])
 }
+
+// available is the share of a link of utilisation rho that a load gets.
+func available(rho float64) float64 { return max(1-rho, minAvailable) }
 
 // admission is the wait until the earliest-finishing residents have freed the
 // KV and the sequence slots that the request, and those queued ahead, need.
@@ -132,7 +147,7 @@ func (c *Class) admission(l *Load, r Request, h Hit, ahead, base, room float64) 
 	if (needTokens > 0 || needSeqs > 0) && l.Decoding > 0 {
 		// Those known one by one are not enough: others hold the rest, and an
 		// average one of them has to finish.
-		iterations = max(iterations, l.RemainingTokens/l.Decoding)
+		iterations = max(iterations, l.RemainingTokens/max(1, l.Decoding))
 	}
 	full := min(iterations, ahead)
 	return full*(base+c.TokenMicros*room) + (iterations-full)*base

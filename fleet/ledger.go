@@ -47,6 +47,8 @@ type Ledger struct {
 	sums      sums
 	// headSince is when the prefill of queue[0] could start.
 	headSince clock.Instant
+	work      Work
+	workAt    clock.Instant
 	scratch   []cost.Resident
 	booked    atomic.Int32 // InFlight, for readers outside the router
 }
@@ -72,6 +74,8 @@ func (l *Ledger) Book(now clock.Instant, b *Booking) {
 	if b.stage != unbooked {
 		panic("fleet: a booking is booked twice")
 	}
+	l.elapse(now)
+	l.work.Booked += b.UncachedTokens
 	b.stage = queued
 	patience := 2*b.PredictedTTFT + time.Second
 	if b.Silent {
@@ -94,7 +98,11 @@ func (l *Ledger) FirstToken(now clock.Instant, b *Booking, tokenTime time.Durati
 	if b.stage != queued {
 		return
 	}
+	l.elapse(now)
 	l.unqueue(now, b)
+	l.work.Prefills++
+	l.work.PrefillTokens += b.UncachedTokens
+	l.work.PrefillPairs += b.UncachedPairs
 	b.stage = decoding
 	b.finishAt = now.Add(time.Duration(b.OutputTokens) * tokenTime)
 	i, _ := slices.BinarySearchFunc(l.residents, b.finishAt, func(r *Booking, t clock.Instant) int {
@@ -108,6 +116,7 @@ func (l *Ledger) FirstToken(now clock.Instant, b *Booking, tokenTime time.Durati
 
 // Release takes b out, wherever it stands. Only the first call does anything.
 func (l *Ledger) Release(now clock.Instant, b *Booking) {
+	l.elapse(now)
 	switch b.stage {
 	case queued:
 		l.unqueue(now, b)

@@ -22,9 +22,11 @@ type Member struct {
 	// Class holds the constants assumed for this worker, before Fit.
 	Class cost.Class
 
-	// Ledger and Fit belong to the router, which guards them by its lock.
-	Ledger Ledger
-	Fit    cost.ScaleFit
+	// Ledger, Fit and ClassFit belong to the router, which guards them by its
+	// lock. ClassFit is shared with the other members of its class.
+	Ledger   Ledger
+	Fit      cost.Fit
+	ClassFit *cost.Fit
 
 	healthy atomic.Bool
 	cache   atomic.Pointer[Cache]

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/cost"
 	"github.com/rhizome-router/rhizome/engine"
 	"github.com/rhizome-router/rhizome/kv"
 )
@@ -78,6 +79,9 @@ type Signals struct {
 	// BytesPerMicro the best bandwidth seen on it.
 	Rho           [kv.NumTiers]Signal `json:"rho"` // by tier
 	BytesPerMicro [kv.NumTiers]Signal `json:"bytes_per_micro"`
+	// Gate is how far each tier is trusted, 0 to 1, where its Rho is known: see
+	// cost.Gate.
+	Gate [kv.NumTiers]Signal `json:"gate"`
 	// KVBytes is the size of a token's KV.
 	KVBytes Signal `json:"kv_bytes"`
 }
@@ -90,6 +94,7 @@ const defaultMaxSeqs = 256
 type meter struct {
 	foreign foreign
 	links   [kv.NumTiers]link
+	gates   [kv.NumTiers]cost.Gate
 	maxSeqs float64 // learned upward
 }
 
@@ -130,6 +135,8 @@ func (x *meter) observe(now clock.Instant, t engine.RankTelemetry, m *Member) Si
 		}
 		l := &x.links[tier]
 		s.Rho[tier] = Signal{l.observe(now, c.LoadBytes.Value, c.LoadSeconds.Value, c.LoadSeconds.Known), Learned, now}
+		x.gates[tier].Observe(s.Rho[tier].Value)
+		s.Gate[tier] = Signal{x.gates[tier].Open(), Learned, now}
 		if l.bytesPerMicro > 0 && c.LoadSeconds.Known {
 			s.BytesPerMicro[tier] = Signal{l.bytesPerMicro, Learned, now}
 		}

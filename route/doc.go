@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/cost"
 	"github.com/rhizome-router/rhizome/engine"
 	"github.com/rhizome-router/rhizome/fleet"
 	"github.com/rhizome-router/rhizome/index"
@@ -32,6 +33,8 @@ type Query struct {
 	ID      string // the request's id, under which the decision can be explained
 	Prompt  *prompt.Request
 	Session string      // names a conversation; empty when unknown
+	Tenant  string      // who asks; empty when unknown
+	Tool    string      // the agent's tool or step that the answer is for; empty when unknown
 	Exclude []kv.Target // already tried in vain
 }
 
@@ -51,8 +54,8 @@ type Decision struct {
 	bookedAt clock.Instant
 	slot     index.Slot
 	ticket   index.Ticket
-	sample   bool    // its TTFT can calibrate the worker's scale
-	alone    float64 // TTFT on an idle worker at scale 1, µs
+	output   cost.OutputKey
+	seen     observation
 
 	firstByte, done bool
 }

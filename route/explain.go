@@ -12,18 +12,17 @@ import (
 // Explanation is one decision as it was made, and what came of it. Negative
 // actual tokens were not told.
 type Explanation struct {
-	ID               string  `json:"id"`
-	AtSeconds        float64 `json:"at_seconds"` // since the router started
-	Model            string  `json:"model"`
-	Policy           Policy  `json:"policy"`
-	PromptTokens     int     `json:"prompt_tokens"`       // exact for token ids, else guessed
-	PromptExact      bool    `json:"prompt_tokens_exact"` // which of them
-	OutputTokens     int     `json:"output_tokens"`       // predicted
-	Worker           string  `json:"worker"`              // chosen
-	Why              string  `json:"why"`
-	CachedTokens     int     `json:"cached_tokens"` // predicted
-	TTFTMillis       float64 `json:"ttft_ms"`       // predicted
-	CalibratedSample int     `json:"calibrated_samples"`
+	ID           string  `json:"id"`
+	AtSeconds    float64 `json:"at_seconds"` // since the router started
+	Model        string  `json:"model"`
+	Policy       Policy  `json:"policy"`
+	PromptTokens int     `json:"prompt_tokens"`       // exact for token ids, else guessed
+	PromptExact  bool    `json:"prompt_tokens_exact"` // which of them
+	OutputTokens int     `json:"output_tokens"`       // predicted
+	Worker       string  `json:"worker"`              // chosen
+	Why          string  `json:"why"`
+	CachedTokens int     `json:"cached_tokens"` // predicted
+	TTFTMillis   float64 `json:"ttft_ms"`       // predicted
 
 	Candidates []Candidate `json:"candidates"` // cheapest first
 
@@ -45,8 +44,8 @@ type Candidate struct {
 	InFlight     int        `json:"in_flight"` // of this router, before the request
 	Terms        cost.Terms `json:"terms"`
 	CostMicros   float64    `json:"cost_micros"`
-	Scale        float64    `json:"scale"` // of the worker's constants
 	Chosen       bool       `json:"chosen,omitempty"`
+	Fit          FitState   `json:"fit"` // its constants and what they rest on
 	// Signals is what the worker was known to say, each with its source.
 	Signals fleet.Signals `json:"signals"`
 }
@@ -59,7 +58,7 @@ func (r *Router) explain(now clock.Instant, q Query, request cost.Request, d *De
 		ID: q.ID, AtSeconds: now.Micros() / 1e6, Model: q.Prompt.Model, Policy: r.cfg.Policy,
 		PromptTokens: int(request.PromptTokens), PromptExact: q.Prompt.TextBytes == 0, OutputTokens: int(request.OutputTokens),
 		Worker: d.Worker.Spec.URL, Why: why, CachedTokens: d.PredictedCachedTokens, TTFTMillis: millis(d.PredictedTTFT),
-		CalibratedSample: d.member.Fit.Samples(), ActualPromptTokens: -1, ActualCachedTokens: -1,
+		ActualPromptTokens: -1, ActualCachedTokens: -1,
 	}
 	order := make([]int, len(r.cands))
 	for i := range order {
@@ -74,7 +73,7 @@ func (r *Router) explain(now clock.Instant, q Query, request cost.Request, d *De
 		out := Candidate{
 			Worker: c.member.Worker.Spec.URL, HBMTokens: int(c.hit.HBMTokens), LowerTokens: int(c.hit.LowerTokens), Source: c.source,
 			QueuedTokens: int(c.load.QueuedTokens), Decoding: int(c.load.Decoding), InFlight: c.inFlight,
-			Terms: c.terms, CostMicros: c.total, Scale: c.scale, Chosen: i == chosen, Signals: c.signals,
+			Terms: c.terms, CostMicros: c.total, Chosen: i == chosen, Fit: r.fitState(c.member, &c.class), Signals: c.signals,
 		}
 		if out.LowerTokens > 0 {
 			out.Tier = c.hit.Tier.String()

@@ -56,12 +56,12 @@ func (r *Router) choose(now clock.Instant, q Query, request cost.Request) (chose
 	return r.cheapest(q.Session)
 }
 
-// nearTieMicros and nearTieShare make the band within which costs count as
+// nearTieSteps and nearTieShare make the band within which costs count as
 // equal: differences under it are smaller than what the model can know. The
-// former is for a worker of scale 1.
+// former is in steps of the worker: 0.6 ms on a small model's, 2 ms on a large.
 const (
-	nearTieMicros = 500.0
-	nearTieShare  = 0.01
+	nearTieSteps = 0.1
+	nearTieShare = 0.01
 )
 
 // cheapest picks the lowest cost. Within the near-tie band the session's last
@@ -74,7 +74,7 @@ func (r *Router) cheapest(session string) (int, string) {
 			least = i
 		}
 	}
-	band := r.cands[least].total + max(nearTieMicros*r.cands[least].scale, nearTieShare*r.cands[least].total)
+	band := r.cands[least].total + max(nearTieSteps*r.cands[least].class.StepMicros, nearTieShare*r.cands[least].total)
 	last, known := r.sessions.get(session)
 	near, equal, pick := 0, 0, least
 	for i := range r.cands {
@@ -144,7 +144,7 @@ func (r *Router) priceArticle(now clock.Instant, q Query, request cost.Request) 
 	for i := range r.cands {
 		c := &r.cands[i]
 		full := c.member.Ledger.Load(now, &c.class, tokenTime(&c.class, c.member.Ledger.InFlight()), true)
-		load := cost.ArticleLoad{Queue: float64(full.QueuedSeqs), Rho: full.Rho}
+		load := cost.ArticleLoad{Queue: float64(full.QueuedSeqs), Rho: c.load.Rho, Closed: c.load.Closed}
 		for _, res := range full.Residents {
 			load.RemainingTokens += res.RemainingTokens
 			load.RemainingSquares += res.RemainingTokens * res.RemainingTokens

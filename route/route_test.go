@@ -457,19 +457,6 @@ func TestNearTieKeepsTheSession(t *testing.T) {
 	}
 }
 
-func TestScaleIsLearnedFromIdleWorkers(t *testing.T) {
-	h := newHouse(t, Rhizome, 1)
-	for i := range 40 {
-		d := h.decide(t, tokens(t, 0, 4000, i))
-		// This worker is 20 times as fast as the generic one.
-		h.finish(d, time.Duration(d.alone/20*float64(time.Microsecond)))
-	}
-	d := h.decide(t, tokens(t, 0, 4000, 99))
-	if got := d.alone / float64(d.PredictedTTFT.Microseconds()); got < 19 || got > 21 {
-		t.Errorf("predicts %v, %.1f times as fast as generic, want 20", d.PredictedTTFT, got)
-	}
-}
-
 // Whatever happens to requests, nothing stays booked and nothing stays promised.
 func TestEverythingReturnsToZero(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {

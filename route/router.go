@@ -23,6 +23,14 @@ type Config struct {
 	// 4096.
 	Explained int
 	Seed      uint64
+	// Fixed keeps the workers' constants as they were given: nothing is
+	// learned of them.
+	Fixed bool
+	// TierGate trusts hits on a tier less while its link is congested: see
+	// cost.Gate.
+	TierGate bool
+	// Fits is what an earlier process learned: see Router.FitStates.
+	Fits map[ClassKey]cost.FitState
 }
 
 // Deps are what a Router works on.
@@ -46,8 +54,9 @@ type Router struct {
 	rand     *rand.Rand
 	turn     int // round-robin's
 	sizes    *prompt.Calibration
-	output   cost.OutputLength
-	fits     map[string]*cost.ScaleFit // by class name
+	output   *cost.OutputLength
+	classAt  map[ClassKey]*class
+	classes  map[*cost.Fit]*class // the same by their fit
 	traffic  traffic
 	typical  typical
 	sessions *sessions
@@ -74,7 +83,7 @@ func New(cfg Config, deps Deps) *Router {
 	}
 	return &Router{
 		cfg: cfg, deps: deps, rand: clock.Rand(cfg.Seed, "route"), sizes: prompt.NewCalibration(),
-		fits: make(map[string]*cost.ScaleFit), traffic: newTraffic(), sessions: newSessions(), ring: newRing(cfg.Explained),
+		output: cost.NewOutputLength(), classAt: make(map[ClassKey]*class), classes: make(map[*cost.Fit]*class), traffic: newTraffic(), sessions: newSessions(), ring: newRing(cfg.Explained),
 	}
 }
 
@@ -99,12 +108,13 @@ type candidate struct {
 	hit      cost.Hit
 	source   string      // of the hit: fromEvents, fromSent or ""
 	form     prompt.Form // of its blocks where the index speaks for it, else zero
-	class    cost.Class
+	group    *class
+	learned  cost.Class // the member's constants as learned
+	class    cost.Class // the same with the limits that it told or showed
 	signals  fleet.Signals
-	inFlight int     // before this request
-	scale    float64 // of class
-	overhead float64 // µs
-	load     cost.Load
+	inFlight int       // before this request
+	ownLoad  cost.Load // ours
+	load     cost.Load // and others'
 	terms    cost.Terms
 	total    float64 // µs
 }
@@ -128,7 +138,7 @@ func (r *Router) Decide(q Query) (*Decision, error) {
 	r.deps.Index.Expire(now)
 	request := cost.Request{
 		PromptTokens: float64(r.sizes.PromptTokens(q.Prompt)),
-		OutputTokens: r.output.Predict(q.Prompt.MaxTokens),
+		OutputTokens: r.output.Predict(outputKey(&q, r.sizes.PromptTokens(q.Prompt)), q.Prompt.MaxTokens),
 		Choices:      float64(q.Prompt.N * q.Prompt.Prompts),
 	}
 	if q.Prompt.Kind == prompt.Embedding {
@@ -157,6 +167,17 @@ func (r *Router) Decide(q Query) (*Decision, error) {
 	return d, nil
 }
 
+// outputKey is what the length of the answer may depend on.
+func outputKey(q *Query, promptTokens int) cost.OutputKey {
+	k := cost.OutputKey{Model: q.Prompt.Model, Tenant: q.Tenant, Tool: q.Tool, PromptTokens: promptTokens}
+	if chunks := q.Prompt.Chunks(); len(chunks) > 0 {
+		k.Head = chunks[0].Key
+	} else if keys := q.Prompt.TokenKeys(sentForm); len(keys) > 0 {
+		k.Head = keys[0]
+	}
+	return k
+}
+
 // excluded reports whether t's worker was tried: its ranks share a fate.
 func excluded(list []kv.Target, t kv.Target) bool {
 	return slices.ContainsFunc(list, func(e kv.Target) bool { return e.Worker == t.Worker })
@@ -165,8 +186,9 @@ func excluded(list []kv.Target, t kv.Target) bool {
 // price scores one member.
 func (r *Router) price(now clock.Instant, m *fleet.Member, h matched, p *prompt.Request, request cost.Request) candidate {
 	c := candidate{member: m, cache: h.cache, source: h.source, form: h.form, signals: m.Signals(), inFlight: m.Ledger.InFlight()}
-	c.scale, c.overhead = r.fit(m)
-	c.class = classOf(m, c.scale, &c.signals)
+	c.group = r.classOf(m, p.Model)
+	c.learned = r.constants(m)
+	c.class = limited(c.learned, &c.signals)
 	c.class.BudgetTokens = max(c.class.BudgetTokens, h.cache.StepTokens)
 	perByte, _ := r.sizes.TokensPerByte(p.Model)
 	c.hit = h.tokens(request.PromptTokens, perByte)
@@ -178,17 +200,17 @@ func (r *Router) price(now clock.Instant, m *fleet.Member, h matched, p *prompt.
 	if full {
 		c.load = m.Ledger.Load(now, &c.class, step, true)
 	}
-	r.addForeign(&c.load, &c.signals)
+	c.ownLoad = c.load
+	r.addForeign(&c.load, &c.signals, p.Model)
 	peers := m.PeerShare(now)
 	peers.AddTo(&c.load)
 	c.terms = cost.Score(&c.class, &c.load, request, c.hit, r.cfg.Weights)
 	return c
 }
 
-// classOf returns a member's constants at its scale, with the limits and
-// bandwidths that the worker told or showed.
-func classOf(m *fleet.Member, scale float64, s *fleet.Signals) cost.Class {
-	class := m.Class.Scaled(scale)
+// limited returns constants with the limits and bandwidths that the worker told
+// or showed.
+func limited(class cost.Class, s *fleet.Signals) cost.Class {
 	if s.CapacityTokens.Source != fleet.Default {
 		class.CapacityTokens = s.CapacityTokens.Value
 	}
@@ -208,15 +230,18 @@ func classOf(m *fleet.Member, scale float64, s *fleet.Signals) cost.Class {
 
 // addForeign adds what others sent to a worker, each request taken for an
 // average one of ours, and how congested its links are.
-func (r *Router) addForeign(l *cost.Load, s *fleet.Signals) {
+func (r *Router) addForeign(l *cost.Load, s *fleet.Signals, model string) {
 	for tier := range l.Rho {
 		l.Rho[tier] = s.Rho[tier].Value
+		if gate := s.Gate[tier]; r.cfg.TierGate && gate.Source != fleet.Default {
+			l.Closed[tier] = 1 - gate.Value
+		}
 	}
 	running, waiting := s.ForeignRunning.Value, s.ForeignWaiting.Value
 	l.Decoding += running
 	l.ContextTokens += running * r.typical.promptTokens
 	l.UniqueTokens += running * r.typical.promptTokens
-	l.RemainingTokens += running * r.output.Predict(0) / 2
+	l.RemainingTokens += running * r.output.Predict(cost.OutputKey{Model: model}, 0) / 2
 	if waiting <= 0 {
 		return
 	}
@@ -257,23 +282,6 @@ func (r *Router) addLaterWait(now clock.Instant) {
 	}
 }
 
-// fit returns how much slower than its class's constants a member is, and its
-// fixed overhead in µs.
-func (r *Router) fit(m *fleet.Member) (scale, overheadMicros float64) {
-	return m.Fit.Within(r.classFit(m))
-}
-
-// classFit is the fit of all members of m's class together. There are as many
-// classes as presets.
-func (r *Router) classFit(m *fleet.Member) *cost.ScaleFit {
-	f, ok := r.fits[m.Class.Name]
-	if !ok {
-		f = new(cost.ScaleFit)
-		r.fits[m.Class.Name] = f
-	}
-	return f
-}
-
 // tokenTime is how long a decode step takes on a worker with so many requests.
 func tokenTime(class *cost.Class, inFlight int) time.Duration {
 	micros := class.StepMicros + class.SeqMicros*float64(inFlight)
@@ -288,18 +296,17 @@ func (r *Router) book(now clock.Instant, q Query, request cost.Request, c *candi
 		PromptTokens: request.PromptTokens, HBMTokens: c.hit.HBMTokens,
 		UncachedTokens: p, UncachedPairs: cost.Pairs(p, request.PromptTokens-p),
 		OutputTokens: request.OutputTokens, Choices: request.Choices,
-		PredictedTTFT: time.Duration((c.overhead + c.terms.TTFTMicros()) * float64(time.Microsecond)),
+		PredictedTTFT: time.Duration(c.terms.ExpectMicros(&c.class, &c.load, request) * float64(time.Microsecond)),
 		Silent:        !q.Prompt.Stream,
 	}
-	idle := c.member.Ledger.InFlight() == 0
+	seen := r.watch(now, c)
 	c.member.Ledger.Book(now, b)
-	alone := cost.Score(&c.member.Class, &cost.Load{}, request, c.hit, cost.Weights{})
 	d := &Decision{
 		ID: q.ID, Target: c.member.Target, Worker: c.member.Worker,
 		PredictedCachedTokens: int(c.hit.HBMTokens + c.hit.LowerTokens),
 		PredictedTTFT:         b.PredictedTTFT, CostMicros: c.total,
 		member: c.member, booking: b, query: q.Prompt, bookedAt: now,
-		sample: idle && c.hit.LowerTokens == 0, alone: alone.TTFTMicros(),
+		output: outputKey(&q, int(request.PromptTokens)), seen: seen,
 	}
 	r.typical.observe(request.PromptTokens, p)
 	r.traffic.observe(now, c.terms.PrefillMicros, len(r.cands))
@@ -319,13 +326,12 @@ func (r *Router) FirstByte(d *Decision) {
 	d.firstByte = true
 	now := r.deps.Clock.Now()
 	ttft := now.Sub(d.bookedAt)
-	scale, _ := r.fit(d.member)
-	class := d.member.Class.Scaled(scale)
+	class := r.constants(d.member)
 	d.member.Ledger.FirstToken(now, d.booking, tokenTime(&class, d.member.Ledger.InFlight()))
 	d.member.FirstToken(now, d.booking.UncachedTokens)
-	if d.sample {
-		d.member.Fit.Observe(d.alone, float64(ttft.Microseconds()))
-		r.classFit(d.member).Observe(d.alone, float64(ttft.Microseconds()))
+	d.seen.first, d.seen.firstAt = d.member.Ledger.Work(now, &class), now
+	if d.query.Stream {
+		d.seen.class.residuals.Observe(d.PredictedTTFT.Seconds(), ttft.Seconds())
 	}
 	if d.ticket != 0 {
 		r.deps.Index.Extend(d.ticket, now.Add(confirmLag))
@@ -342,6 +348,9 @@ func (r *Router) Done(d *Decision, o Outcome) {
 	}
 	d.done = true
 	now := r.deps.Clock.Now()
+	if o.Result == Completed {
+		r.learn(now, d, o.Usage)
+	}
 	d.member.Ledger.Release(now, d.booking)
 	r.settlePromise(now, d, o)
 	r.stats.Ended[o.Result]++
@@ -352,7 +361,7 @@ func (r *Router) Done(d *Decision, o Outcome) {
 	if u.Known && o.Result == Completed {
 		r.sizes.Observe(d.query.Model, d.query.TextBytes, u.PromptTokens-len(d.query.Tokens)-d.query.ExtraTokens)
 		if d.query.Kind != prompt.Embedding {
-			r.output.Observe(u.CompletionTokens / max(1, d.query.N*d.query.Prompts))
+			r.output.Observe(d.output, u.CompletionTokens/max(1, d.query.N*d.query.Prompts))
 		}
 		if u.CachedTokens >= 0 {
 			r.stats.CachedPredicted += uint64(d.PredictedCachedTokens)

@@ -19,8 +19,7 @@ func (r *Router) Shares(dst []MemberShare) []MemberShare {
 	defer r.mu.Unlock()
 	now := r.deps.Clock.Now()
 	for _, m := range view.Members {
-		scale, _ := r.fit(m)
-		class := m.Class.Scaled(scale)
+		class := r.constants(m)
 		load := m.Ledger.Load(now, &class, tokenTime(&class, m.Ledger.InFlight()), false)
 		dst = append(dst, MemberShare{m.Target, fleet.ShareOf(&load, m.Ledger.InFlight())})
 	}

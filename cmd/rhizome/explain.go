@@ -72,7 +72,7 @@ func writeExplanation(w io.Writer, e *route.Explanation) error {
 	}
 	for i := range e.Candidates {
 		if c := &e.Candidates[i]; c.Chosen {
-			fmt.Fprintf(w, "\nof the chosen worker: constants ×%.3g (%d samples)%s\n", c.Scale, e.CalibratedSample, signalText(e, &c.Signals))
+			fmt.Fprintf(w, "\nof the chosen worker: %s%s\n", fitText(&c.Fit), signalText(e, &c.Signals))
 		}
 	}
 	fmt.Fprintf(w, "\n%-10s cached %6d tokens   first token after %8.1f ms\n", "predicted", e.CachedTokens, e.TTFTMillis)
@@ -84,6 +84,20 @@ func writeExplanation(w io.Writer, e *route.Explanation) error {
 	fmt.Fprintf(w, "%-10s cached %6s tokens   first token after %8s ms   (%s)\n", "actual",
 		known(e.ActualCachedTokens), knownMillis(e.ActualTTFTMillis), actual)
 	return nil
+}
+
+// fitText shows a worker's constants and what they rest on.
+func fitText(f *route.FitState) string {
+	rests := "uncalibrated"
+	switch {
+	case f.Fixed:
+		rests = "fixed"
+	case f.Calibrated:
+		rests = fmt.Sprintf("off by %.0f %% on average, %d alarms", 100*f.MeanError, f.Alarms)
+	}
+	k := &f.Constants
+	return fmt.Sprintf("overhead %.1f ms, step %.2f ms, %.3g µs a sequence, %.3g µs a KV token, %.3g µs a prompt token, %.3g µs a pair (%d samples, %d of its class, %s)",
+		k.OverheadMicros/1e3, k.StepMicros/1e3, k.SeqMicros, k.KVTokenMicros, k.TokenMicros, k.PairMicros, f.Samples, f.OfClass, rests)
 }
 
 // barWidth is the length of the longest cost's bar.

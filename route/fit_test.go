@@ -1,0 +1,115 @@
+package route
+
+import (
+	"testing"
+
+	"github.com/rhizome-router/rhizome/cost"
+	"github.com/rhizome-router/rhizome/engine/model"
+)
+
+// told is the class of a router that knows the true constants of the class.
+func told(l model.Linear) cost.Class {
+	c := cost.Generic()
+	c.Name = "told"
+	c.StepMicros, c.SeqMicros, c.KVTokenMicros, c.TokenMicros, c.PairMicros = l.A, l.B, l.C, l.E, l.Q
+	return c
+}
+
+func near(got, want, share float64) bool { return got > want*(1-share) && got < want*(1+share) }
+
+// From constants of another model on fewer accelerators, what is predicted of
+// first tokens after 500 requests over 8 workers must be right within 15 % in
+// the median, and the constants that the load shows within 20 %.
+func TestFitFindsHiddenConstants(t *testing.T) {
+	for preset, seeds := range map[string]uint64{"llama3-70b-h100-tp4": 2, "llama3-8b-a100": 1} {
+		for seed := range seeds {
+			g := newGround(t, groundConfig{seed: seed + 1, workers: 8, preset: preset, requests: 700, rate: 1})
+			g.play()
+			e := g.errors(500, 700, 0.5, 0.9)
+			t.Logf("%s, seed %d: TTFT off by %.3f in the median, %.3f at p90", preset, seed+1, e[0], e[1])
+			if e[0] > 0.15 {
+				t.Errorf("%s, seed %d: predicted TTFT is off by %.3f in the median", preset, seed+1, e[0])
+			}
+			for i, f := range g.router.Fits() {
+				k, truth := f.Constants, g.truth[i]
+				if !f.Calibrated || !near(k.TokenMicros, truth.E, 0.2) || !near(k.StepMicros, truth.A, 0.2) {
+					t.Errorf("%s, seed %d, worker %d: e is %.2f of the truth, a %.2f: %+v", preset, seed+1, i, k.TokenMicros/truth.E, k.StepMicros/truth.A, f)
+				}
+			}
+		}
+	}
+}
+
+// Learning must cost next to nothing: over the first 500 requests, those that
+// came while nothing was known included, nearly as many get their first token
+// in time as from a router that knows the class's constants.
+func TestLearningChoosesNearlyAsWellAsKnowing(t *testing.T) {
+	const objectiveMicros = 1e6
+	inTime := func(g *ground) float64 {
+		n := 0
+		for _, r := range g.done {
+			if r.actual <= objectiveMicros {
+				n++
+			}
+		}
+		return float64(n) / float64(len(g.done))
+	}
+	var learned, knowing float64
+	for seed := range uint64(2) {
+		cfg := groundConfig{seed: seed + 1, workers: 8, preset: "llama3-70b-h100-tp4", requests: 500, rate: 1.6}
+		g := newGround(t, cfg)
+		g.play()
+		cfg.class, cfg.config.Fixed = told, true
+		k := newGround(t, cfg)
+		k.play()
+		t.Logf("seed %d: in time %.3f of those who know, %.3f of %.3f; mean TTFT %.0f and %.0f ms", seed+1, inTime(g)/inTime(k), inTime(g),
+			inTime(k), g.meanTTFT(0)/1e3, k.meanTTFT(0)/1e3)
+		learned, knowing = learned+inTime(g), knowing+inTime(k)
+	}
+	if learned < 0.95*knowing {
+		t.Errorf("%.3f of what a router in the know gets in time", learned/knowing)
+	}
+}
+
+// A worker that becomes three times slower is known as such after tens of its
+// samples, and its neighbours don't suffer.
+func TestSlowedWorkerIsFoundOut(t *testing.T) {
+	g := newGround(t, groundConfig{seed: 5, workers: 4, preset: "llama3-70b-h100-tp4", requests: 500, rate: 0.7, slower: map[int]float64{250: 3}})
+	g.play()
+	for i, f := range g.router.Fits() {
+		truth, alarms := g.truth[i], 0
+		if i == 0 {
+			truth.E, truth.A, alarms = 3*truth.E, 3*truth.A, 1
+		}
+		if !near(f.Constants.TokenMicros, truth.E, 0.25) || !near(f.Constants.StepMicros, truth.A, 0.25) || f.Alarms < alarms || f.Alarms > 3*alarms {
+			t.Errorf("worker %d: %+v, truth %+v", i, f, truth)
+		}
+	}
+}
+
+func TestFixedConstantsStay(t *testing.T) {
+	g := newGround(t, groundConfig{seed: 1, workers: 2, preset: "llama3-8b-h100", requests: 60, rate: 1, class: told, config: Config{Fixed: true}})
+	g.play()
+	class, _ := groundTruth(g.cfg)
+	for _, f := range g.router.Fits() {
+		if !f.Fixed || f.Samples != 0 || f.Constants.TokenMicros != class.E {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
+// What one process learned serves the next one from its first request.
+func TestFitSurvivesTheProcess(t *testing.T) {
+	cfg := groundConfig{seed: 3, workers: 4, preset: "llama3-70b-h100-tp4", requests: 400, rate: 1}
+	before := newGround(t, cfg)
+	before.play()
+	cfg.requests, cfg.config.Fits = 60, before.router.FitStates()
+	after := newGround(t, cfg)
+	after.play()
+	if e := after.errors(0, 60, 0.5); e[0] > 0.2 {
+		t.Errorf("the first 60 predictions are off by %.3f in the median", e[0])
+	}
+	if f := after.router.Fits()[0]; !f.Calibrated || f.OfClass < before.router.Fits()[0].OfClass {
+		t.Errorf("%+v", f)
+	}
+}

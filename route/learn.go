@@ -1,0 +1,275 @@
+package route
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/cost"
+	"github.com/rhizome-router/rhizome/fleet"
+	"github.com/rhizome-router/rhizome/kv"
+)
+
+// ClassKey names the workers that learn from each other: one model on one
+// engine, begun with the same constants.
+type ClassKey struct {
+	Model  string `json:"model"`
+	Engine string `json:"engine,omitempty"` // empty until the worker was asked
+	Preset string `json:"preset"`
+}
+
+// class is what the workers of one ClassKey have in common.
+type class struct {
+	key       ClassKey
+	base      cost.Class // where the fit began
+	fit       *cost.Fit
+	residuals cost.Residuals // of predicted times to first token
+}
+
+// classOf returns the class that a member belongs to, which is settled when it
+// is asked for a model first: adapters of one base share its class. There are
+// as many as (model, engine, preset) among the workers.
+func (r *Router) classOf(m *fleet.Member, model string) *class {
+	if c, ok := r.classes[m.ClassFit]; ok && m.ClassFit != nil {
+		return c
+	}
+	id, _ := m.Worker.Identity()
+	key := ClassKey{model, id.Engine, m.Class.Name}
+	c := r.classAt[key]
+	if c == nil {
+		c = &class{key: key, base: m.Class, fit: cost.NewClassFit(&m.Class)}
+		if saved, ok := r.cfg.Fits[key]; ok {
+			// A state that can't be restored is as good as none.
+			_ = c.fit.Restore(c.base, saved)
+		}
+		r.classAt[key], r.classes[c.fit] = c, c
+	}
+	m.ClassFit = c.fit
+	return c
+}
+
+// constants returns a member's constants as learned, unless they are fixed.
+func (r *Router) constants(m *fleet.Member) cost.Class {
+	if r.cfg.Fixed {
+		return m.Class
+	}
+	return m.Fit.Class(m.Class, m.ClassFit)
+}
+
+// observation is what a decision keeps to learn from its outcome.
+type observation struct {
+	class *class
+	// alone says that the request met an empty queue and room, so that its
+	// first token shows what its own prefill takes.
+	alone     bool
+	base      cost.Class // before the fit
+	budget    float64    // tokens a step
+	step      float64    // base time of an iteration at booking, µs
+	decoding  float64    // ours, at booking
+	others    float64    // sequences that others have decoding
+	othersKV  float64    // their context
+	available float64    // share of the tier's link
+	hit       cost.Hit
+	knownLoad bool // the link's bandwidth is reported
+	loadMicro float64
+	booked    fleet.Work
+	first     fleet.Work
+	firstAt   clock.Instant
+}
+
+// watch notes at booking what the outcome will be compared with. It comes
+// before the booking itself.
+func (r *Router) watch(now clock.Instant, c *candidate) observation {
+	l, own := &c.load, c.ownLoad
+	o := observation{
+		class: c.group, base: c.member.Class, budget: float64(c.class.BudgetTokens), hit: c.hit,
+		decoding: own.Decoding, others: l.Decoding - own.Decoding, othersKV: l.ContextTokens - own.ContextTokens,
+		step:      c.class.StepMicros + c.class.SeqMicros*l.Decoding + c.class.KVTokenMicros*l.ContextTokens,
+		available: max(0.02, 1-l.Rho[c.hit.Tier]), loadMicro: c.terms.LoadMicros,
+		knownLoad: c.signals.BytesPerMicro[c.hit.Tier].Source != fleet.Default,
+		alone:     l.QueuedSeqs == 0 && c.terms.AdmissionMicros == 0,
+	}
+	o.base.KVBytes = c.class.KVBytes
+	o.booked = c.member.Ledger.Work(now, &c.class)
+	return o
+}
+
+// leastDecoded is how many tokens a response must have to time its decoding.
+const leastDecoded = 8
+
+// learn takes the times of a request that ended well into the fit.
+func (r *Router) learn(now clock.Instant, d *Decision, u Usage) {
+	if r.cfg.Fixed || !d.firstByte || !u.Known || d.query.N*d.query.Prompts != 1 {
+		return
+	}
+	o := &d.seen
+	current := r.constants(d.member)
+	if s, ok := o.firstToken(d, u, &current); ok {
+		d.member.Fit.Observe(&o.base, o.class.fit, &s)
+	}
+	if u.CompletionTokens >= leastDecoded {
+		s := o.decodes(now, d, u, &current)
+		d.member.Fit.Observe(&o.base, o.class.fit, &s)
+	}
+}
+
+// firstToken makes a sample of the time to first token; ok is false where the
+// worker had other things to do in it too.
+func (o *observation) firstToken(d *Decision, u Usage, now *cost.Class) (s cost.Sample, ok bool) {
+	cached := float64(d.PredictedCachedTokens)
+	if u.CachedTokens >= 0 {
+		cached = float64(u.CachedTokens)
+	}
+	if !o.alone || o.hit.LowerTokens > 0 && math.Abs(cached-o.hit.Tokens()) > defaultBlockTokens {
+		return s, false
+	}
+	micros := o.firstAt.Sub(d.bookedAt).Seconds() * 1e6
+	prompt := float64(u.PromptTokens)
+	p := max(1, prompt-cached)
+	span := o.first.Since(o.booked)
+	sequences := span.SeqSeconds*1e6/micros + o.others
+	context := span.ContextSeconds*1e6/micros + o.othersKV
+	room := max(1, o.budget-sequences)
+	iterations := math.Ceil(p / room)
+	s = cost.Sample{
+		Kind: cost.FirstTokens, MeasuredMicros: micros, Requests: 1, PromptTokens: prompt,
+		Iterations: iterations, PrefillTokens: p, PrefillPairs: cost.Pairs(p, prompt-p),
+	}
+	// Those that came later fill the last of several iterations; whether they
+	// were in time for a single one can't be told.
+	more := min(iterations*room-p, max(0, span.Booked-d.booking.UncachedTokens))
+	doubt := now.TokenMicros * more / 2
+	if iterations > 1 {
+		s.PrefillTokens += more
+	} else {
+		doubt *= 2
+	}
+	if o.decoding+o.others > 0 { // a step was under way, half of it on average
+		s.Iterations += 0.5
+		doubt += 0.29 * o.step
+	}
+	s.Sequences, s.KVTokens = sequences*s.Iterations, context*s.Iterations
+	s.DoubtMicros = doubt
+	switch {
+	case o.hit.LowerTokens > 0 && o.knownLoad:
+		s.KnownMicros = o.loadMicro
+	case o.hit.LowerTokens > 0:
+		s.Loads[o.hit.Tier], s.LoadedTokens[o.hit.Tier] = 1, o.hit.LowerTokens/o.available
+	}
+	return s, true
+}
+
+// underWayDoubt is the deviation of a number of which nothing is known but that
+// it is between 0 and 1.
+const underWayDoubt = 0.29
+
+// decodes makes a sample of the time from the first token to the last.
+func (o *observation) decodes(at clock.Instant, d *Decision, u Usage, now *cost.Class) cost.Sample {
+	micros := at.Sub(o.firstAt).Seconds() * 1e6
+	span := d.member.Ledger.Work(at, now).Since(o.first)
+	iterations := float64(u.CompletionTokens - 1)
+	return cost.Sample{
+		Kind: cost.Decodes, MeasuredMicros: micros, Iterations: iterations,
+		Sequences:     iterations * (span.SeqSeconds*1e6/micros + o.others),
+		KVTokens:      iterations * (span.ContextSeconds*1e6/micros + o.othersKV),
+		PrefillTokens: span.PrefillTokens, PrefillPairs: span.PrefillPairs,
+		DoubtMicros: underWayDoubt * now.TokenMicros * span.UnderWay,
+	}
+}
+
+// Fitted is what is learned of one worker.
+type Fitted struct {
+	Worker string   `json:"worker"` // its URL
+	Rank   int16    `json:"rank"`   // -1: the worker as a whole
+	Class  ClassKey `json:"class"`
+	FitState
+}
+
+// FitState says what a worker's constants are and what they rest on. Constants
+// of a class that is not calibrated are those it began with, more or less.
+type FitState struct {
+	Constants  Constants `json:"constants"`
+	Samples    int       `json:"samples"`       // of the worker itself
+	OfClass    int       `json:"class_samples"` // of all workers of its class
+	Calibrated bool      `json:"calibrated"`    // the class has enough of them
+	Fixed      bool      `json:"fixed,omitempty"`
+	MeanError  float64   `json:"mean_error"` // of |log(measured/predicted)|, samples of late
+	Alarms     int       `json:"alarms"`     // times it became much slower or faster
+}
+
+// Constants are the physics of a worker, as fitted.
+type Constants struct {
+	OverheadMicros    float64 `json:"overhead_micros"`
+	PromptTokenMicros float64 `json:"prompt_token_micros"`
+	StepMicros        float64 `json:"step_micros"`
+	SeqMicros         float64 `json:"seq_micros"`
+	KVTokenMicros     float64 `json:"kv_token_micros"`
+	TokenMicros       float64 `json:"token_micros"`
+	PairMicros        float64 `json:"pair_micros"`
+	// LoadTokenMicros is the time to load one token from each lower tier.
+	LoadTokenMicros [kv.NumTiers]float64 `json:"load_token_micros"`
+}
+
+func constantsOf(c *cost.Class) Constants {
+	out := Constants{
+		OverheadMicros: c.OverheadMicros, PromptTokenMicros: c.PromptTokenMicros, StepMicros: c.StepMicros, SeqMicros: c.SeqMicros,
+		KVTokenMicros: c.KVTokenMicros, TokenMicros: c.TokenMicros, PairMicros: c.PairMicros,
+	}
+	for t := kv.CPU; t < kv.NumTiers; t++ {
+		if b := c.Links[t].BytesPerMicro; b > 0 {
+			out.LoadTokenMicros[t] = c.KVBytes / b
+		}
+	}
+	return out
+}
+
+func (r *Router) fitState(m *fleet.Member, constants *cost.Class) FitState {
+	s := FitState{Constants: constantsOf(constants), Samples: m.Fit.Samples(), Fixed: r.cfg.Fixed,
+		MeanError: m.Fit.MeanError(), Alarms: m.Fit.Alarms()}
+	if m.ClassFit != nil {
+		s.OfClass, s.Calibrated = m.ClassFit.Samples(), m.ClassFit.Calibrated()
+	}
+	return s
+}
+
+// Fits returns what is learned of every worker that was ever considered.
+func (r *Router) Fits() []Fitted {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []Fitted
+	for _, m := range r.deps.Fleet.View().Members {
+		if m.ClassFit == nil {
+			continue
+		}
+		constants := r.constants(m)
+		out = append(out, Fitted{m.Worker.Spec.URL, m.Target.Rank, r.classes[m.ClassFit].key, r.fitState(m, &constants)})
+	}
+	return out
+}
+
+// FitStates returns what the classes have learned, to be kept beyond the
+// process and given back in Config.Fits.
+func (r *Router) FitStates() map[ClassKey]cost.FitState {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make(map[ClassKey]cost.FitState, len(r.classAt))
+	// order-free: every class becomes one entry
+	for key, c := range r.classAt {
+		out[key] = c.fit.State(c.base)
+	}
+	return out
+}
+
+// byKey are the classes in a fixed order.
+func (r *Router) byKey() []*class {
+	all := make([]*class, 0, len(r.classAt))
+	// order-free: sorted below
+	for _, c := range r.classAt {
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b *class) int {
+		return cmp.Or(cmp.Compare(a.key.Model, b.key.Model), cmp.Compare(a.key.Engine, b.key.Engine), cmp.Compare(a.key.Preset, b.key.Preset))
+	})
+	return all
+}

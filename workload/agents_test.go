@@ -70,9 +70,14 @@ func TestAgentsLaws(t *testing.T) {
 		p := a.Plan()
 		lawful(t, &p)
 		extended, stripped, compacted, forked := 0, 0, 0, 0
-		last := make(map[int]int) // session → its latest job
+		last := make(map[int]int)  // session → its latest job
+		loops := make(map[int]int) // session → length of the prompt that its latest loop began with
+		waitedFor := make(map[int]bool)
 		for i := range p.Jobs {
 			j := &p.Jobs[i]
+			for _, w := range j.Waits {
+				waitedFor[w] = waitedFor[w] || j.Session < a.Sessions
+			}
 			before, ok := last[j.Session]
 			last[j.Session] = i
 			if !ok && j.Session < a.Sessions {
@@ -80,6 +85,7 @@ func TestAgentsLaws(t *testing.T) {
 				if (place >= 0) != (len(j.Waits) == 1) || (place >= 0 && j.Waits[0] != last[place]) || j.At > a.Ramp {
 					t.Fatalf("session %d starts by %+v", j.Session, j)
 				}
+				loops[j.Session] = len(j.Prompt)
 				continue
 			}
 			if !ok { // a sub-agent takes up where its parent's answer ended
@@ -87,6 +93,10 @@ func TestAgentsLaws(t *testing.T) {
 				before = j.Waits[0]
 			} else if !slices.Contains(j.Waits, before) && len(j.Waits) == 1 && p.Jobs[j.Waits[0]].Session == j.Session {
 				t.Fatalf("job %d waits for %v, not for its session's turn before", i, j.Waits)
+			}
+			step := a.step(j.Session, j.Turn)
+			if step.user && j.Session >= a.Sessions {
+				t.Fatalf("job %d: a user talks to sub-agent %d", i, j.Session)
 			}
 			former := append(slices.Clone(p.Jobs[before].Prompt), p.Jobs[before].Answer)
 			common := 0
@@ -98,16 +108,23 @@ func TestAgentsLaws(t *testing.T) {
 				extended++
 			case p.Jobs[before].PromptTokens() > a.ContextTokens:
 				compacted++
+				loops[j.Session] = len(j.Prompt)
 				if common != 1 || j.Prompt[1] != p.Jobs[before].Answer || len(j.Prompt) != 3 {
 					t.Fatalf("job %d after a full context: %v", i, j.Prompt)
 				}
-			case j.Session < a.Sessions && a.step(j.Session, j.Turn).user:
+			case step.user:
 				stripped++
-				if len(j.Prompt) != len(former)+1 || common < 2 {
-					t.Fatalf("job %d comes with a user's message, but shares %d spans of %d", i, common, len(former))
+				if len(j.Prompt) != len(former)+1 || common != loops[j.Session] {
+					t.Fatalf("job %d comes with a user's message and shares %d spans of %d, want %d", i, common, len(former), loops[j.Session])
 				}
+				loops[j.Session] = len(j.Prompt)
 			default:
 				t.Fatalf("job %d (session %d turn %d) shares %d spans of %d for no reason", i, j.Session, j.Turn, common, len(former))
+			}
+		}
+		for session, job := range last {
+			if session >= a.Sessions && !waitedFor[job] {
+				t.Errorf("nobody waits for the end of sub-agent %d", session)
 			}
 		}
 		if extended < 5*stripped || stripped == 0 || forked == 0 || (compacted == 0 && a.Name == "agents") {

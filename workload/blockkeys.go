@@ -2,6 +2,7 @@ package workload
 
 import (
 	"encoding/binary"
+	"iter"
 
 	"github.com/zeebo/xxh3"
 
@@ -13,61 +14,43 @@ import (
 // block i exactly if they have the same root, and the same tokens up to the end
 // of block i (but for collisions of a 64-bit hash). A last partial block has no
 // key. blockTokens must be positive.
+func BlockKeys(dst []kv.Key, root kv.Key, prompt []Span, answer Span, blockTokens int) []kv.Key {
+	for c := range BlockContents(prompt, answer, blockTokens) {
+		root = kv.Next(root, c)
+		dst = append(dst, root)
+	}
+	return dst
+}
+
+// BlockContents yields the contents of the whole blocks of a prompt followed by
+// its answer: equal contents are equal tokens, whatever stands before.
 //
-// A block's content is hashed from the pieces of spans that it covers, never
+// A content is hashed from the pieces of spans that its block covers, never
 // from token ids, so a block costs a few nanoseconds however long it is. Since
 // every span starts at its content's first token, and no two contents are
 // alike, one sequence of tokens has one sequence of pieces: empty spans, which
 // would break that, are skipped.
-func BlockKeys(dst []kv.Key, root kv.Key, prompt []Span, answer Span, blockTokens int) []kv.Key {
-	c := blockChain{keys: dst, key: root, blockTokens: blockTokens, left: blockTokens}
-	for _, s := range prompt {
-		c.add(s)
-	}
-	c.add(answer)
-	return c.keys
-}
-
-// Blocks returns the same keys, and for each block its content: a block's key is
-// kv.Next of the key before it and the content.
-func Blocks(root kv.Key, prompt []Span, answer Span, blockTokens int) ([]kv.Key, []kv.Content) {
-	tokens := answer.Tokens
-	for _, s := range prompt {
-		tokens += s.Tokens
-	}
-	n := tokens / blockTokens
-	c := blockChain{keys: make([]kv.Key, 0, n), contents: make([]kv.Content, 0, n), key: root, blockTokens: blockTokens, left: blockTokens}
-	for _, s := range prompt {
-		c.add(s)
-	}
-	c.add(answer)
-	return c.keys, c.contents
-}
-
-// blockChain is the state of BlockKeys between two spans.
-type blockChain struct {
-	keys        []kv.Key
-	contents    []kv.Content // kept where not nil
-	key         kv.Key
-	content     uint64 // of the open block's pieces so far
-	blockTokens int
-	left        int // tokens that the open block lacks
-}
-
-func (c *blockChain) add(s Span) {
-	for at := 0; at < s.Tokens; {
-		n := min(c.left, s.Tokens-at)
-		c.content = addPiece(c.content, s.ID, at, n)
-		at += n
-		if c.left -= n; c.left > 0 {
-			return
+func BlockContents(prompt []Span, answer Span, blockTokens int) iter.Seq[kv.Content] {
+	return func(yield func(kv.Content) bool) {
+		content, left := uint64(0), blockTokens // of the open block: its pieces so far, and the tokens it lacks
+		for i := range len(prompt) + 1 {
+			s := answer
+			if i < len(prompt) {
+				s = prompt[i]
+			}
+			for at := 0; at < s.Tokens; {
+				n := min(left, s.Tokens-at)
+				content = addPiece(content, s.ID, at, n)
+				at += n
+				if left -= n; left > 0 {
+					break
+				}
+				if !yield(kv.Content(content)) {
+					return
+				}
+				content, left = 0, blockTokens
+			}
 		}
-		c.key = kv.Next(c.key, kv.Content(c.content))
-		c.keys = append(c.keys, c.key)
-		if c.contents != nil {
-			c.contents = append(c.contents, kv.Content(c.content))
-		}
-		c.content, c.left = 0, c.blockTokens
 	}
 }
 

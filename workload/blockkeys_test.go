@@ -113,6 +113,31 @@ func TestInfiniteCacheIsASetOfBlockKeys(t *testing.T) {
 	})
 }
 
+func TestBlockContentsAreTheBlocksOwn(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		blockTokens := rapid.IntRange(1, 5).Draw(t, "block")
+		prompt, answer := append(drawSpans(t, "prompt"), drawSpans(t, "more")...), Span{1, rapid.IntRange(0, 9).Draw(t, "answer")}
+		tokens := tokensOf(prompt, answer)
+		contents := slices.Collect(BlockContents(prompt, answer, blockTokens))
+		if len(contents) != len(tokens)/blockTokens {
+			t.Fatalf("%d contents of %d tokens", len(contents), len(tokens))
+		}
+		key := kv.Key(7)
+		keys := BlockKeys(nil, key, prompt, answer, blockTokens)
+		for i, c := range contents {
+			if key = kv.Next(key, c); key != keys[i] {
+				t.Fatalf("key %d is not chained from the contents", i)
+			}
+			for k := range i {
+				equal := slices.Equal(tokens[i*blockTokens:][:blockTokens], tokens[k*blockTokens:][:blockTokens])
+				if equal != (c == contents[k]) {
+					t.Fatalf("blocks %d and %d: tokens equal %v, contents equal %v", k, i, equal, !equal)
+				}
+			}
+		}
+	})
+}
+
 func TestBlockKeysAllocateNothing(t *testing.T) {
 	prompt := []Span{{1, 1000}, {2, 3}, {3, 5000}}
 	dst := make([]kv.Key, 0, 1000)

@@ -215,7 +215,12 @@ func FuzzReadTrace(f *testing.F) {
 				t.Fatalf("request %d continues %d", i, p)
 			}
 		}
-		Jitter(reqs, 1)
+		p := TracePlan(reqs, TraceOptions{Seed: 1, Hold: true})
+		for i, n := range InfiniteCache(&p, 16) {
+			if n < 0 || n > reqs[i].InputTokens || p.Jobs[i].PromptTokens() != reqs[i].InputTokens {
+				t.Fatalf("job %d: %d tokens cached of %d", i, n, reqs[i].InputTokens)
+			}
+		}
 	})
 }
 

@@ -17,6 +17,9 @@ func lawful(t *testing.T, p *Plan) {
 		if j.At < 0 || j.After < 0 || j.PromptTokens() < 1 || j.Answer.Tokens < 0 {
 			t.Fatalf("job %d: %+v", i, j)
 		}
+		if cap(j.Prompt) != len(j.Prompt) {
+			t.Fatalf("who appends to job %d's prompt writes into the next one's", i)
+		}
 		for _, w := range j.Waits {
 			if w < 0 || w >= i {
 				t.Fatalf("job %d waits for %d", i, w)

@@ -82,7 +82,7 @@ func newProduct(sc *Scenario, cfg productConfig) (*product, error) {
 		p.inlets, p.members = append(p.inlets, in), append(p.members, in.Member)
 		p.numbers[in.Member.Target] = i
 	}
-	p.router = route.New(route.Config{Policy: cfg.Policy, Weights: cfg.Weights, Article: cfg.Article, Explained: 64, Seed: cfg.Seed},
+	p.router = route.New(route.Config{Policy: cfg.Policy, Weights: cfg.Weights, Article: cfg.Article, Explained: 64, Seed: cfg.Seed, Fixed: cfg.Fixed},
 		route.Deps{Fleet: p.fleet, Index: prefixes, Approx: sent, Clock: cfg.Clock})
 	return p, nil
 }

@@ -1,17 +1,19 @@
 package model
 
 import (
+	"math"
 	"slices"
 
 	"github.com/rhizome-router/rhizome/kv"
 )
 
 // admit takes on waiting requests, first come first served, while they fit.
+// What is ready to be computed takes its share of the iteration at once.
 func (w *Worker) admit(now float64, sink Sink) {
 	n := 0
 	for ; n < len(w.waiting) && !w.blocked; n++ {
 		s := w.waiting[n]
-		if s.arrival > now {
+		if s.arrival > now || (w.cfg.Admit == PerChunk && w.it.budget <= 0) {
 			break
 		}
 		if len(w.running) >= w.cfg.MaxSeqs || !w.place(s, now) {
@@ -21,73 +23,117 @@ func (w *Worker) admit(now float64, sink Sink) {
 		w.running = append(w.running, s)
 		w.prefilling = append(w.prefilling, s)
 		s.state = prefilling
+		if s.admitted < 0 {
+			s.admitted = now
+			w.stats.QueueMicros += now - s.arrival
+			w.stats.Admitted++
+		}
 		sink(Event{Kind: Admitted, At: now, ID: s.ID, HBMTokens: s.hbmTokens, TierTokens: s.tierTokens})
+		w.compute(s, now, sink)
 	}
 	w.waiting = slices.Delete(w.waiting, 0, n)
 }
 
-// place gives a sequence all the blocks of its prompt, or returns false when
-// the watermark does not allow it: those in HBM are pinned, those that follow
+// place gives a sequence the blocks that it needs to be admitted, or returns
+// false when they are not to be had: those in HBM are pinned, those that follow
 // in one lower tier are queued on its link, the rest is to be computed. At
 // least one token is.
 func (w *Worker) place(s *seq, now float64) bool {
 	p, bs := &w.pool, w.cfg.BlockTokens
 	s.target = s.PromptTokens + s.generated
-	usable := min((s.target-1)/bs, len(s.Keys))
+	limit := min((s.target-1)/bs, len(s.Keys))
 	s.blocks = s.blocks[:0]
-	s.ready = now
-	revived := 0
-	for _, key := range s.Keys[:usable] {
+	for _, key := range s.Keys[:limit] {
 		id := p.names.Get(key)
 		if id < 0 {
 			break
 		}
-		if p.blocks[id].ref == 0 {
-			revived++
-		}
-		s.ready = max(s.ready, p.blocks[id].ready)
 		s.blocks = append(s.blocks, id)
 	}
-	hits := len(s.blocks)
-	fresh := w.blocksOf(s.target) - hits
-	if p.used+revived+fresh > w.watermark {
+	hits := w.usable(s.Keys[:len(s.blocks)])
+	s.blocks = s.blocks[:hits]
+	tier, found := w.findBelow(s.Keys[hits:limit])
+	fresh := w.freshBlocks(s, hits, found)
+	if !w.fits(s, hits, fresh) {
 		s.blocks = s.blocks[:0]
 		return false
 	}
+	awaited := int32(0)
 	for _, id := range s.blocks {
 		p.pin(id)
+		if load := p.blocks[id].load; load != awaited && load != 0 {
+			w.await(s, load)
+			awaited = load
+		}
 	}
-	tier, found := w.findBelow(s.Keys[hits:usable])
-	for range fresh {
-		s.blocks = append(s.blocks, w.take())
+	if found > 0 {
+		for _, key := range slices.Backward(s.Keys[hits : hits+found]) {
+			tier.touch(tier.names.Get(key)) // young, so that making room does not drop it
+		}
 	}
+	s.blocks = w.take(s.blocks, fresh)
+	w.holdWindow(s, hits)
 	if found > 0 {
 		w.startLoad(s, tier, hits, found, now)
 	}
+	w.countHits(s, hits*bs, found*bs)
 	s.named = hits + found
 	s.kv = s.named * bs
-	w.stats.HBMHitTokens += int64(hits * bs)
-	if !s.told {
-		s.hbmTokens, s.tierTokens = hits*bs, found*bs
-	}
 	return true
 }
 
+// freshBlocks returns how many blocks s needs besides those that it hits, or
+// those of its first chunk where it gets them chunk by chunk.
+func (w *Worker) freshBlocks(s *seq, hits, found int) int {
+	end := s.target
+	if w.cfg.Admit == PerChunk {
+		end = (hits + found) * w.cfg.BlockTokens
+		if found == 0 {
+			end = min(s.target, end+w.it.budget)
+		}
+	}
+	return w.blocksOf(end) - hits
+}
+
+// fits reports whether s may be admitted with the blocks in s.blocks, so many
+// fresh ones and its window.
+func (w *Worker) fits(s *seq, hits, fresh int) bool {
+	used := w.pool.used + fresh
+	for _, id := range s.blocks {
+		if w.pool.blocks[id].ref == 0 {
+			used++
+		}
+	}
+	if w.window > 0 {
+		used += w.windowCost() - min(hits, w.window) + w.revivedWindow(s.Keys, hits)
+	}
+	if w.cfg.Admit == SGLangRatio {
+		return w.roomFor(s, used)
+	}
+	return used <= w.watermark
+}
+
+// countHits notes what an admission found.
+func (w *Worker) countHits(s *seq, hbmTokens, tierTokens int) {
+	w.stats.QueriedTokens += int64(s.target)
+	w.stats.HBMHitTokens += int64(hbmTokens)
+	w.stats.ExternalHitTokens += int64(tierTokens)
+	if !s.told {
+		s.hbmTokens, s.tierTokens = hbmTokens, tierTokens
+	}
+}
+
 // findBelow returns the first lower tier that holds keys[0] and how many
-// leading keys it holds (a radix tree: and HBM does not), made young so that making room does not drop them.
+// leading keys it holds (a radix tree: and HBM does not).
 func (w *Worker) findBelow(keys []kv.EngineHash) (*lower, int) {
 	for _, l := range w.tiers {
 		n := 0
 		for n < len(keys) && l.names.Get(keys[n]) >= 0 && !(w.cfg.RadixTree && w.pool.names.Get(keys[n]) >= 0) {
 			n++
 		}
-		if n == 0 {
-			continue
+		if n > 0 {
+			return l, n
 		}
-		for i := n - 1; i >= 0; i-- {
-			l.touch(l.names.Get(keys[i]))
-		}
-		return l, n
 	}
 	return nil, 0
 }
@@ -96,164 +142,94 @@ func (w *Worker) findBelow(keys []kv.EngineHash) (*lower, int) {
 // blocks at once and wait for the same transfer.
 func (w *Worker) startLoad(s *seq, l *lower, from, n int, now float64) {
 	tokens := n * w.cfg.BlockTokens
-	done := l.transfer(now, int64(tokens)*w.cfg.Preset.KVBytesPerToken)
 	l.hitTokens += int64(tokens)
-	s.ready = max(s.ready, done)
-	for i := from; i < from+n; i++ {
-		parent, has := parentOf(s.Keys, i)
-		w.pool.name(s.blocks[i], s.Keys[i], parent, has, w.journal.numbers.take(), done)
+	w.uploads++
+	u := &upload{
+		serial: w.uploads, id: s.ID, keys: s.Keys, blocks: s.blocks, from: from, to: from + n,
+		bytes: int64(tokens) * w.cfg.Preset.KVBytesPerToken,
 	}
-	// The sequence holds its blocks until the load is settled.
-	w.loads = append(w.loads, upload{done: done, id: s.ID, keys: s.Keys, blocks: s.blocks, from: from, to: from + n})
+	for i := from; i < u.to; i++ {
+		parent, has := parentOf(s.Keys, i)
+		w.pool.name(s.blocks[i], s.Keys[i], parent, has, w.journal.numbers.take()).load = u.serial
+	}
+	noise := 1.0
+	if w.cfg.SetupNoise != nil {
+		noise = w.cfg.SetupNoise()
+	}
+	l.link.begin(now, u, noise)
+	w.await(s, u.serial)
+}
+
+// await makes s wait for an upload that is under way.
+func (w *Worker) await(s *seq, serial int32) {
+	for _, l := range w.tiers {
+		for _, u := range l.link.queue {
+			if u.serial == serial && !slices.Contains(u.waits, s) {
+				u.waits = append(u.waits, s)
+				s.loading++
+			}
+		}
+	}
+}
+
+// nextLoad returns when the next transfer is done; +Inf: none is under way.
+func (w *Worker) nextLoad() float64 {
+	at := math.Inf(1)
+	for _, l := range w.tiers {
+		at = min(at, l.link.due())
+	}
+	return at
 }
 
 // settleLoads announces the blocks whose transfer is done.
 func (w *Worker) settleLoads(now float64) {
-	w.loads = slices.DeleteFunc(w.loads, func(l upload) bool {
-		if l.done > now {
-			return false
+	for _, l := range w.tiers {
+		for _, u := range l.link.take(now) {
+			told := w.journal.stored(u.id, u.keys, u.from, u.to)
+			for _, id := range u.blocks[u.from:u.to] {
+				b := &w.pool.blocks[id]
+				b.load = 0
+				told.contents = append(told.contents, b.content)
+			}
+			for _, s := range u.waits {
+				s.loading--
+			}
 		}
-		told := w.journal.stored(l.id, l.keys, l.from, l.to)
-		for _, id := range l.blocks[l.from:l.to] {
-			told.contents = append(told.contents, w.pool.blocks[id].content)
-		}
-		return true
-	})
+	}
 }
 
 // share looks again for the blocks of a sequence about to start: what others
 // computed while it waited is used instead of being computed twice. Engines
 // look up the cache only at this point.
-func (w *Worker) share(s *seq, now float64) {
+func (w *Worker) share(s *seq) {
 	p, bs := &w.pool, w.cfg.BlockTokens
-	usable := min((s.target-1)/bs, len(s.Keys))
-	first := s.named
-	for ; s.named < usable; s.named++ {
-		id := p.names.Get(s.Keys[s.named])
-		if id < 0 || p.blocks[id].ready > now {
+	limit := min((s.target-1)/bs, len(s.Keys))
+	first, end := s.named, s.named
+	for ; end < limit; end++ {
+		if id := p.names.Get(s.Keys[end]); id < 0 || p.blocks[id].load != 0 {
 			break
 		}
-		p.pin(id)
-		p.unpin(s.blocks[s.named])
-		s.blocks[s.named] = id
 	}
-	gained := (s.named - first) * bs
+	if end = w.usable(s.Keys[:end]); end <= first {
+		return
+	}
+	for ; s.named < end; s.named++ {
+		id := p.names.Get(s.Keys[s.named])
+		p.pin(id)
+		if s.named < len(s.blocks) {
+			p.unpin(s.blocks[s.named])
+			s.blocks[s.named] = id
+		} else {
+			s.blocks = append(s.blocks, id)
+		}
+	}
+	w.holdWindow(s, end)
+	gained := (end - first) * bs
 	s.kv += gained
 	w.stats.HBMHitTokens += int64(gained)
 	if !s.told {
 		s.hbmTokens += gained
 	}
-}
-
-// nameUpTo names the blocks of s that hold only computed tokens once its
-// context has the given length.
-func (w *Worker) nameUpTo(s *seq, tokens int, now float64) {
-	end := min(tokens/w.cfg.BlockTokens, len(s.Keys))
-	for s.named < end {
-		to := end
-		if w.cfg.RadixTree {
-			if w.fold(s, now) {
-				continue
-			}
-			for to = s.named + 1; to < end && w.pool.names.Get(s.Keys[to]) < 0; {
-				to++
-			}
-		}
-		w.nameRun(s, to, now)
-	}
-}
-
-// fold gives up the next block of s for one of its name in the tree, if there
-// is one: at once, or if that is still on its way when s is done with it.
-func (w *Worker) fold(s *seq, now float64) bool {
-	p := &w.pool
-	id := p.names.Get(s.Keys[s.named])
-	if id < 0 {
-		return false
-	}
-	if p.blocks[id].ready <= now {
-		p.pin(id)
-		p.unpin(s.blocks[s.named])
-		s.blocks[s.named] = id
-	}
-	s.named++
-	return true
-}
-
-// nameRun names the blocks of s up to index end and journals them as one run.
-func (w *Worker) nameRun(s *seq, end int, now float64) {
-	parent, has := parentOf(s.Keys, s.named)
-	told := w.journal.stored(s.ID, s.Keys, s.named, end)
-	for ; s.named < end; s.named++ {
-		content := w.journal.numbers.take()
-		told.contents = append(told.contents, content)
-		w.pool.name(s.blocks[s.named], s.Keys[s.named], parent, has, content, now)
-		parent, has = s.Keys[s.named], true
-	}
-}
-
-// take returns a block with one reference, evicting the least recently used
-// cached one if none is blank. There must be one (pool.available).
-func (w *Worker) take() int32 {
-	p := &w.pool
-	if id := p.takeBlank(); id >= 0 {
-		return id
-	}
-	id := p.oldest()
-	b := p.blocks[id]
-	last := p.forget(id)
-	w.stats.Evictions++
-	w.journal.removed(kv.HBM, b.hash)
-	if last {
-		w.spill(node{hash: b.hash, parent: b.parent, hasParent: b.hasParent, content: b.content})
-	} else {
-		w.journal.numbers.giveBack(b.content)
-	}
-	return p.takeBlank()
-}
-
-// spill moves an evicted block to the tier below; what that pushes out goes
-// one further down.
-func (w *Worker) spill(n node) {
-	for _, l := range w.tiers {
-		if id := l.names.Get(n.hash); id >= 0 {
-			l.touch(id)
-			break
-		}
-		out, full := l.put(n)
-		w.journal.spilled(l.tier, n)
-		if !full {
-			return
-		}
-		w.journal.removed(l.tier, out.hash)
-		n = out
-	}
-	w.journal.numbers.giveBack(n.content)
-}
-
-// ClearCache empties HBM at the instant of the last Advance, as an engine's
-// prefix-cache reset does, and with allTiers the lower tiers too. It returns
-// false and does nothing while any sequence is admitted.
-func (w *Worker) ClearCache(allTiers bool, sink Sink) bool {
-	p, numbers := &w.pool, &w.journal.numbers
-	if p.used > 0 {
-		return false
-	}
-	for p.cached > 0 {
-		id := p.oldest()
-		numbers.giveBack(p.blocks[id].content)
-		p.forget(id)
-	}
-	if allTiers {
-		for _, l := range w.tiers {
-			for i := range l.nodes[1:] {
-				numbers.giveBack(l.nodes[i+1].content)
-			}
-			l.clear()
-		}
-	}
-	sink(Event{Kind: Cleared, At: w.now, Tier: kv.HBM})
-	return true
 }
 
 func parentOf(keys []kv.EngineHash, i int) (kv.EngineHash, bool) {

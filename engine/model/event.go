@@ -32,6 +32,8 @@ const (
 	Removed
 	// Cleared: all blocks left HBM at once.
 	Cleared
+	// Lost: a Reset ended the request.
+	Lost
 )
 
 // Event is one thing that happened.
@@ -44,20 +46,22 @@ type Event struct {
 	HBMTokens  int // Admitted, FirstToken: prompt tokens found in HBM
 	TierTokens int // Admitted, FirstToken: prompt tokens loaded from a lower tier
 
-	// Stored, Removed. Blocks is only valid during the call. Stored in HBM
-	// tells of request ID's blocks from its Keys[First] on; they are told before
-	// the request's Finished or Cancelled.
+	// Stored, Removed. Blocks is only valid during the call. Stored in HBM, or
+	// below by write-through, tells of request ID's blocks from its Keys[First]
+	// on; they are told before the request's Finished or Cancelled. Group is 0,
+	// or WindowGroup for blocks of a sliding window.
 	Tier      kv.Tier
+	Group     uint16
 	First     int
 	HasParent bool // Stored: Parent is the block before Blocks[0]
 	Parent    kv.EngineHash
 	Blocks    []kv.EngineHash
 
 	// Stored, and only valid during the call: for each of Blocks a small number
-	// that stands for its content. It is new where a block is stored in HBM,
+	// that stands for its content. It is new where a request stores a block,
 	// moves down the tiers with the block, and is used again once nothing told
 	// so far needs it. So a driver that keeps what is in each block needs no
-	// table: an array by these numbers does.
+	// table: an array by these numbers does. WindowGroup has none.
 	Contents []int32
 }
 
@@ -76,7 +80,7 @@ type change struct {
 	from, to  int // part of the list's hashes and contents
 }
 
-// changeList holds the changes of one tier. What can be told in one event is
+// changeList holds the changes of one lane. What can be told in one event is
 // one change.
 type changeList struct {
 	changes  []change
@@ -84,10 +88,19 @@ type changeList struct {
 	contents []int32 // of each hash; of removed ones it means nothing
 }
 
-// journal keeps the changes of one iteration by tier. Lower tiers are told
+// lane is a list of changes: that of a tier, or of the sliding group in HBM.
+type lane uint8
+
+const (
+	hbmLane    = lane(kv.HBM)
+	windowLane = lane(kv.NumTiers)
+	numLanes   = windowLane + 1
+)
+
+// journal keeps the changes of one iteration by lane. Lower tiers are told
 // first, so that a block that moves down is never gone in between.
 type journal struct {
-	tiers   [kv.NumTiers]changeList
+	lanes   [numLanes]changeList
 	pending bool
 	numbers numbers
 }
@@ -96,7 +109,7 @@ type journal struct {
 // their contents to the list that it returns.
 func (j *journal) stored(id uint64, keys []kv.EngineHash, from, to int) *changeList {
 	j.pending = true
-	l := &j.tiers[kv.HBM]
+	l := &j.lanes[hbmLane]
 	parent, has := parentOf(keys, from)
 	n := len(l.hashes)
 	l.hashes = append(l.hashes, keys[from:to]...)
@@ -104,33 +117,44 @@ func (j *journal) stored(id uint64, keys []kv.EngineHash, from, to int) *changeL
 	return l
 }
 
+// storedOne notes keys[i] of a request, now in another lane.
+func (j *journal) storedOne(n lane, id uint64, keys []kv.EngineHash, i int, content int32) {
+	last := j.extend(n, keys[i], content)
+	if last != nil && last.ofRequest && last.id == id && last.first+last.to-last.from == i {
+		last.to++
+		return
+	}
+	parent, has := parentOf(keys, i)
+	j.begin(n, change{hasParent: has, parent: parent, ofRequest: true, id: id, first: i})
+}
+
 // spilled notes one block that came from the tier above. Blocks of a chain
 // come deepest first, so a run is gathered in reverse.
-func (j *journal) spilled(t kv.Tier, n node) {
-	last := j.extend(t, n.hash, n.content)
+func (j *journal) spilled(t kv.Tier, n *node) {
+	last := j.extend(lane(t), n.hash, n.content)
 	if last != nil && !last.removed && !last.ofRequest && last.hasParent && last.parent == n.hash {
 		last.to++
 		last.parent, last.hasParent = n.parent, n.hasParent
 		return
 	}
-	j.begin(t, change{parent: n.parent, hasParent: n.hasParent})
+	j.begin(lane(t), change{parent: n.parent, hasParent: n.hasParent})
 }
 
-// removed notes one block that left a tier.
-func (j *journal) removed(t kv.Tier, hash kv.EngineHash) {
-	last := j.extend(t, hash, -1)
+// removed notes one block that left a lane.
+func (j *journal) removed(n lane, hash kv.EngineHash) {
+	last := j.extend(n, hash, -1)
 	if last != nil && last.removed {
 		last.to++
 		return
 	}
-	j.begin(t, change{removed: true})
+	j.begin(n, change{removed: true})
 }
 
-// extend appends a hash to the tier's list and returns its last change, nil
-// when there is none.
-func (j *journal) extend(t kv.Tier, hash kv.EngineHash, content int32) *change {
+// extend appends a hash to a lane and returns its last change, nil when there
+// is none.
+func (j *journal) extend(n lane, hash kv.EngineHash, content int32) *change {
 	j.pending = true
-	l := &j.tiers[t]
+	l := &j.lanes[n]
 	l.hashes, l.contents = append(l.hashes, hash), append(l.contents, content)
 	if len(l.changes) == 0 {
 		return nil
@@ -138,9 +162,9 @@ func (j *journal) extend(t kv.Tier, hash kv.EngineHash, content int32) *change {
 	return &l.changes[len(l.changes)-1]
 }
 
-// begin adds a change whose first hash is the list's last.
-func (j *journal) begin(t kv.Tier, c change) {
-	l := &j.tiers[t]
+// begin adds a change whose first hash is the lane's last.
+func (j *journal) begin(n lane, c change) {
+	l := &j.lanes[n]
 	c.to = len(l.hashes)
 	c.from = c.to - 1
 	l.changes = append(l.changes, c)
@@ -152,26 +176,33 @@ func (j *journal) flush(at float64, sink Sink) {
 		return
 	}
 	j.pending = false
-	for t := kv.Tier(kv.NumTiers); t > 0; {
-		t--
-		l := &j.tiers[t]
-		for _, c := range l.changes {
-			e := Event{Kind: Stored, At: at, Tier: t, HasParent: c.hasParent, Parent: c.parent,
-				Blocks: l.hashes[c.from:c.to], Contents: l.contents[c.from:c.to]}
-			switch {
-			case c.ofRequest:
-				e.ID, e.First = c.id, c.first
-			case c.removed:
-				e.Kind, e.Contents = Removed, nil
-			default:
-				slices.Reverse(e.Blocks)
-				slices.Reverse(e.Contents)
-			}
-			sink(e)
+	for n := numLanes; n > 0; {
+		n--
+		l := &j.lanes[n]
+		for i := range l.changes {
+			l.tell(&l.changes[i], n, at, sink)
 		}
 		l.changes, l.hashes, l.contents = l.changes[:0], l.hashes[:0], l.contents[:0]
 	}
 	j.numbers.settle()
+}
+
+func (l *changeList) tell(c *change, n lane, at float64, sink Sink) {
+	e := Event{Kind: Stored, At: at, Tier: kv.Tier(n), HasParent: c.hasParent, Parent: c.parent,
+		Blocks: l.hashes[c.from:c.to], Contents: l.contents[c.from:c.to]}
+	if n == windowLane {
+		e.Tier, e.Group, e.Contents = kv.HBM, WindowGroup, nil
+	}
+	switch {
+	case c.ofRequest:
+		e.ID, e.First = c.id, c.first
+	case c.removed:
+		e.Kind, e.Contents = Removed, nil
+	default:
+		slices.Reverse(e.Blocks)
+		slices.Reverse(e.Contents)
+	}
+	sink(e)
 }
 
 // numbers gives out the numbers of Event.Contents. One that is given back may

@@ -14,9 +14,9 @@ import (
 
 // mirror is the cache as one who only hears the events sees it.
 type mirror struct {
-	copies   [kv.NumTiers]map[kv.EngineHash]int
-	contents []kv.EngineHash // what the driver keeps by the numbers of contents
-	allTiers bool            // a clear means all of them
+	copies   [numLanes]map[kv.EngineHash]int // by lane
+	contents []kv.EngineHash                 // what the driver keeps by the numbers of contents
+	allTiers bool                            // a clear means all of them
 	problem  string
 }
 
@@ -29,24 +29,28 @@ func newMirror() *mirror {
 }
 
 func (m *mirror) apply(e Event) {
+	lane := lane(e.Tier)
+	if e.Group == WindowGroup {
+		lane = windowLane
+	}
 	switch e.Kind {
 	case Stored:
 		for i, h := range e.Blocks {
-			m.copies[e.Tier][h]++
+			m.copies[lane][h]++
 			m.content(e, i)
 		}
 	case Removed:
 		for _, h := range e.Blocks {
-			m.copies[e.Tier][h]--
-			if n := m.copies[e.Tier][h]; n < 0 {
-				m.problem = fmt.Sprintf("block %x removed from %v more often than stored", h, e.Tier)
+			m.copies[lane][h]--
+			if n := m.copies[lane][h]; n < 0 {
+				m.problem = fmt.Sprintf("block %x removed from lane %d more often than stored", h, lane)
 			} else if n == 0 {
-				delete(m.copies[e.Tier], h)
+				delete(m.copies[lane], h)
 			}
 		}
 	case Cleared:
 		for t := range m.copies {
-			if kv.Tier(t) == kv.HBM || m.allTiers {
+			if t == int(hbmLane) || t == int(windowLane) || m.allTiers {
 				clear(m.copies[t])
 			}
 		}
@@ -60,7 +64,7 @@ func (m *mirror) content(e Event, i int) {
 		return // of withPending
 	}
 	n := int(e.Contents[i])
-	if e.Tier == kv.HBM {
+	if e.ID != 0 {
 		m.contents = append(m.contents, make([]kv.EngineHash, max(0, n+1-len(m.contents)))...)
 		m.contents[n] = e.Blocks[i]
 	} else if n >= len(m.contents) || m.contents[n] != e.Blocks[i] {
@@ -76,13 +80,18 @@ func (m *mirror) withPending(w *Worker) *mirror {
 			p.copies[t][h] = n
 		}
 	}
-	for _, l := range w.loads {
-		p.apply(Event{Kind: Stored, Tier: kv.HBM, Blocks: l.keys[l.from:l.to]})
+	for _, l := range w.tiers {
+		for _, u := range slices.Concat(l.link.queue, l.link.done) {
+			p.apply(Event{Kind: Stored, Tier: kv.HBM, Blocks: u.keys[u.from:u.to]})
+		}
 	}
-	for t := range w.journal.tiers {
-		l := &w.journal.tiers[t]
+	for n := range w.journal.lanes {
+		l := &w.journal.lanes[n]
 		for _, c := range l.changes {
-			e := Event{Kind: Stored, Tier: kv.Tier(t), Blocks: l.hashes[c.from:c.to]}
+			e := Event{Kind: Stored, Tier: kv.Tier(n), Blocks: l.hashes[c.from:c.to]}
+			if lane(n) == windowLane {
+				e.Tier, e.Group = kv.HBM, WindowGroup
+			}
 			if c.removed {
 				e.Kind = Removed
 			}
@@ -94,63 +103,11 @@ func (m *mirror) withPending(w *Worker) *mirror {
 
 // check asserts that nothing is lost or counted twice.
 func check(t *rapid.T, w *Worker, m *mirror) {
-	p := &w.pool
-	refs := make([]int32, p.size())
-	for _, s := range w.running {
-		for _, id := range s.blocks {
-			refs[id]++
-		}
-		if s.named > len(s.blocks) {
-			t.Fatalf("request %d names %d of %d blocks", s.ID, s.named, len(s.blocks))
-		}
-	}
-	used, named := 0, 0
-	for id, n := range refs {
-		b := p.blocks[id]
-		if b.ref != n {
-			t.Fatalf("block %d has %d references, %d held", id, b.ref, n)
-		}
-		if n > 0 {
-			used++
-		}
-		if b.named {
-			named++
-		}
-	}
-	for h, n := range m.copies[kv.HBM] {
-		if n > 1 && w.cfg.RadixTree {
-			t.Fatalf("block %x is %d times in a tree", h, n)
-		}
-	}
-	if used != p.used || named != p.named || p.used+p.cached+len(p.blank) != p.size() {
-		t.Fatalf("used %d (%d), named %d (%d), cached %d, blank %d of %d", p.used, used, p.named, named, p.cached, len(p.blank), p.size())
-	}
-	for _, s := range w.waiting {
-		if len(s.blocks) != 0 {
-			t.Fatalf("waiting request %d holds blocks", s.ID)
-		}
-	}
-	var kvs int64
-	n := 0
-	for _, bucket := range w.wheel {
-		for _, s := range bucket {
-			n++
-			kvs += int64(w.context(s))
-			if have := len(s.blocks) * w.cfg.BlockTokens; have < w.context(s) {
-				t.Fatalf("request %d has room for %d of %d tokens", s.ID, have, w.context(s))
-			}
-		}
-	}
-	if n != w.decoding || kvs != w.decodingKV || n+len(w.prefilling) != len(w.running) {
-		t.Fatalf("%d decoding (%d), %d tokens (%d)", w.decoding, n, w.decodingKV, kvs)
+	if err := w.Check(); err != nil {
+		t.Fatal(err)
 	}
 	if m.problem != "" {
 		t.Fatal(m.problem)
-	}
-	// Every number of a content is in one place: a block, or free.
-	numbers := &w.journal.numbers
-	if held := p.named + len(numbers.free) + len(numbers.given) + lowerLen(w); held != int(numbers.next) {
-		t.Fatalf("%d contents are held or free, %d were given out", held, numbers.next)
 	}
 	want := newMirror()
 	for _, tier := range []kv.Tier{kv.HBM, kv.CPU, kv.Disk} {
@@ -158,17 +115,12 @@ func check(t *rapid.T, w *Worker, m *mirror) {
 			want.copies[tier][h]++
 		}
 	}
+	for h := range w.CachedWindow() {
+		want.copies[windowLane][h]++
+	}
 	if d := cmp.Diff(want.copies, m.withPending(w).copies); d != "" {
 		t.Fatalf("events and cache differ (-cache +events):\n%s", d)
 	}
-}
-
-func lowerLen(w *Worker) int {
-	n := 0
-	for _, l := range w.tiers {
-		n += l.len()
-	}
-	return n
 }
 
 func tinyConfig(t *rapid.T) Config {
@@ -386,7 +338,7 @@ func TestLRUIsDeepestFirst(t *testing.T) {
 	var chain []int32
 	for i := range 4 {
 		id := p.takeBlank()
-		p.name(id, kv.EngineHash(i+1), 0, false, 0, 0)
+		p.name(id, kv.EngineHash(i+1), 0, false, 0)
 		chain = append(chain, id)
 	}
 	for _, id := range slices.Backward(chain) {

@@ -6,37 +6,36 @@ import "github.com/rhizome-router/rhizome/kv"
 // with a name, in LRU order), or blank. Two blocks may bear one name, when two
 // sequences computed the same prefix at once; like vLLM, the pool keeps both.
 type pool struct {
-	blocks []block // the last one is the sentinel of the LRU ring
-	names  Table   // name → first block of that name
-	blank  []int32
-	used   int // blocks with ref > 0
-	cached int // blocks in the LRU ring
-	named  int // blocks with a name
+	capacity int     // blocks
+	blocks   []block // blocks[0] is the sentinel of the LRU ring; grows up to capacity as blocks are used
+	names    Table   // name → first block of that name
+	blank    []int32 // used before
+	used     int     // blocks with ref > 0
+	cached   int     // blocks in the LRU ring
+	named    int     // blocks with a name
 }
 
 type block struct {
 	hash, parent kv.EngineHash
-	ready        float64 // time from which its content is there
 	ref          int32
 	prev, next   int32 // LRU ring, oldest first
 	same         int32 // next block of the same name, −1 at the end
 	content      int32 // of a named block, see Event.Contents
+	load         int32 // serial of the upload that brings it; 0: it is there
 	named        bool
 	hasParent    bool
+	windowed     bool // of the sliding group, see window.go
 }
 
 func newPool(blocks int) pool {
-	p := pool{blocks: make([]block, blocks+1), names: NewTable(blocks), blank: make([]int32, blocks)}
-	for i := range blocks {
-		p.blank[i] = int32(blocks - 1 - i)
-	}
-	ring := int32(blocks)
-	p.blocks[ring].prev, p.blocks[ring].next = ring, ring
-	return p
+	return pool{capacity: blocks, blocks: make([]block, 1), names: NewTable(0)}
 }
 
-func (p *pool) size() int      { return len(p.blocks) - 1 }
-func (p *pool) available() int { return len(p.blank) + p.cached }
+// blanks returns how many blocks are blank.
+func (p *pool) blanks() int { return len(p.blank) + p.capacity - (len(p.blocks) - 1) }
+
+// available returns how many blocks can be taken.
+func (p *pool) available() int { return p.blanks() + p.cached }
 
 // pin takes a reference, out of the LRU ring if need be.
 func (p *pool) pin(id int32) {
@@ -61,11 +60,10 @@ func (p *pool) unpin(id int32) {
 		p.blank = append(p.blank, id)
 		return
 	}
-	ring := int32(p.size())
-	last := p.blocks[ring].prev
-	b.prev, b.next = last, ring
+	last := p.blocks[0].prev
+	b.prev, b.next = last, 0
 	p.blocks[last].next = id
-	p.blocks[ring].prev = id
+	p.blocks[0].prev = id
 	p.cached++
 }
 
@@ -76,34 +74,33 @@ func (p *pool) unlink(b *block) {
 }
 
 // oldest returns the cached block to evict next; there must be one.
-func (p *pool) oldest() int32 { return p.blocks[p.size()].next }
+func (p *pool) oldest() int32 { return p.blocks[0].next }
 
-// takeBlank returns a blank block with one reference, or −1.
+// takeBlank returns a blank block with one reference; there must be one.
 func (p *pool) takeBlank() int32 {
-	n := len(p.blank)
-	if n == 0 {
-		return -1
-	}
-	id := p.blank[n-1]
-	p.blank = p.blank[:n-1]
-	p.blocks[id].ref = 1
 	p.used++
-	return id
+	if n := len(p.blank); n > 0 {
+		id := p.blank[n-1]
+		p.blank = p.blank[:n-1]
+		p.blocks[id].ref = 1
+		return id
+	}
+	p.blocks = append(p.blocks, block{ref: 1})
+	return int32(len(p.blocks) - 1)
 }
 
-// name enters a block's content under hash; it can be found from now on and is
-// there from ready on.
-func (p *pool) name(id int32, hash, parent kv.EngineHash, hasParent bool, content int32, ready float64) {
+// name enters a block's content under hash, so that it can be found from now
+// on.
+func (p *pool) name(id int32, hash, parent kv.EngineHash, hasParent bool, content int32) *block {
 	b := &p.blocks[id]
-	b.hash, b.parent, b.hasParent, b.named, b.content, b.ready, b.same = hash, parent, hasParent, true, content, ready, -1
+	b.hash, b.parent, b.hasParent, b.named, b.content, b.same = hash, parent, hasParent, true, content, -1
+	b.load, b.windowed = 0, false
 	p.named++
-	first := p.names.Get(hash)
-	if first < 0 {
-		p.names.Set(hash, id)
-		return
+	if first := p.names.Add(hash, id); first >= 0 {
+		b.same = p.blocks[first].same
+		p.blocks[first].same = id
 	}
-	b.same = p.blocks[first].same
-	p.blocks[first].same = id
+	return b
 }
 
 // forget makes a cached block blank and in reach of takeBlank. It reports

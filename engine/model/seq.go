@@ -20,9 +20,11 @@ type seq struct {
 	started   bool // since its admission a chunk was computed
 	told      bool // FirstToken was told
 
-	blocks []int32 // of the pool, one reference each
-	named  int     // leading blocks that bear their key
-	ready  float64 // when everything it loads is there
+	blocks  []int32 // of the pool, one reference each
+	named   int     // leading blocks that bear their key
+	loading int     // uploads under way that it waits for
+
+	window, spares []int32 // sliding blocks: of its window, −1 where one is missing, and blank ones; see window.go
 
 	kv        int // tokens with KV; decoding: when it began to decode
 	target    int // tokens to compute before the next one comes out
@@ -35,7 +37,13 @@ type seq struct {
 
 	hbmTokens, tierTokens int // found at its first admission
 	reported              int // tokens told
+
+	admitted float64 // when first; negative: not yet
+	tokenAt  float64 // when its last token came out; decoding: the one before it began to decode
 }
+
+// maxTokens returns the most tokens that the engine must expect.
+func (s *seq) maxTokens() int { return max(s.MaxTokens, s.OutputTokens) }
 
 func (w *Worker) newSeq() *seq {
 	if n := len(w.spare); n > 0 {
@@ -49,7 +57,7 @@ func (w *Worker) newSeq() *seq {
 // drop forgets a request that holds nothing any more.
 func (w *Worker) drop(s *seq) {
 	delete(w.seqs, s.ID)
-	*s = seq{blocks: s.blocks[:0]}
+	*s = seq{blocks: s.blocks[:0], window: s.window[:0], spares: s.spares[:0]}
 	w.spare = append(w.spare, s)
 }
 
@@ -88,6 +96,11 @@ func (w *Worker) release(s *seq) {
 		w.wheel[s.residue] = slices.Delete(bucket, i, i+1)
 		w.decoding--
 		w.decodingKV -= int64(w.context(s))
+		if n := w.steps - s.startStep; n > 0 {
+			w.stats.InterTokens += n
+			w.stats.InterTokenMicros += w.it.lastDecode - s.tokenAt
+			s.tokenAt = w.it.lastDecode
+		}
 		s.generated = w.out(s)
 	} else {
 		i := slices.Index(w.prefilling, s)
@@ -99,6 +112,7 @@ func (w *Worker) release(s *seq) {
 		w.pool.unpin(s.blocks[i])
 	}
 	s.blocks = s.blocks[:0]
+	w.releaseWindow(s)
 	s.state, s.kv, s.named, s.chunk, s.started = waiting, 0, 0, 0, false
 	w.blocked = false
 }

@@ -23,6 +23,20 @@ type Stats struct {
 	BusyMicros                    float64 // modelled time in which an iteration ran
 	PrefillMicros                 float64 // that of ended iterations which computed prompts
 
+	// Totals over requests as engines report them; the name of vLLM's metric is
+	// given where there is one. Tokens found are counted at every admission,
+	// looked up again after a preemption.
+	QueriedTokens     int64   // looked up in the cache: prefix_cache_queries; HBMHitTokens are its hits
+	ExternalHitTokens int64   // found in lower tiers: external_prefix_cache_hits
+	Admitted          int64   // requests admitted at least once
+	QueueMicros       float64 // from arrival to first admission, over Admitted: request_queue_time_seconds
+	FirstTokens       int64   // requests whose first token is out
+	FirstTokenMicros  float64 // from arrival to there, over FirstTokens: time_to_first_token_seconds
+	AdmittedMicros    float64 // from admission to there, over FirstTokens: request_prefill_time_seconds
+	PrefilledTokens   int64   // prompt tokens not found in any cache, over FirstTokens: request_prefill_kv_computed_tokens
+	InterTokens       int64   // tokens after the first of a request
+	InterTokenMicros  float64 // each from the token before, over InterTokens: inter_token_latency_seconds
+
 	HBM   TierStats
 	Lower []TierStats // as configured
 }
@@ -30,12 +44,21 @@ type Stats struct {
 // TierStats tells of one tier.
 type TierStats struct {
 	Tier                       kv.Tier
-	CapacityBlocks, UsedBlocks int   // UsedBlocks: HBM: in use by sequences; lower: held
-	CachedBlocks               int   // HBM: named, in use or not; lower: held
-	IdleBlocks                 int   // HBM: cached and not in use, to be evicted when room is needed
-	HitTokens                  int64 // found here at admission
-	Loads, LoadedBytes         int64 // queued on the link so far
-	LoadedMicros               float64
+	CapacityBlocks, UsedBlocks int     // UsedBlocks: HBM: in use by sequences; lower: held
+	CachedBlocks               int     // HBM: named, in use or not; lower: held
+	IdleBlocks                 int     // HBM: cached and not in use, to be evicted when room is needed
+	HitTokens                  int64   // found here at admission
+	Loads, LoadedBytes         int64   // transfers that have arrived
+	LoadedMicros               float64 // that they took on the link; they overlap where it is shared
+	StoredBytes                int64   // that came from above
+}
+
+// countFirst notes a first token.
+func (w *Worker) countFirst(s *seq, now float64) {
+	w.stats.FirstTokens++
+	w.stats.FirstTokenMicros += now - s.arrival
+	w.stats.AdmittedMicros += now - s.admitted
+	w.stats.PrefilledTokens += int64(s.PromptTokens - s.hbmTokens - s.tierTokens)
 }
 
 // BusyMicros returns the modelled time in which an iteration ran, up to now.
@@ -57,7 +80,7 @@ func (w *Worker) WaitingTokens() int {
 		for hits < len(usable) && w.holds(usable[hits]) {
 			hits++
 		}
-		n += target - hits*w.cfg.BlockTokens
+		n += target - w.usable(usable[:hits])*w.cfg.BlockTokens
 	}
 	return n
 }
@@ -76,19 +99,26 @@ func (w *Worker) Stats() Stats {
 	st := w.stats
 	st.Waiting, st.Running = len(w.waiting), len(w.running)
 	for _, s := range w.prefilling {
-		if s.ready > w.now {
+		if s.loading > 0 {
 			st.Loading++
+		}
+	}
+	for _, s := range w.running {
+		if n := w.steps - s.startStep; s.state == decoding && n > 0 {
+			st.InterTokens += n
+			st.InterTokenMicros += w.it.lastDecode - s.tokenAt
 		}
 	}
 	st.BusyMicros = w.BusyMicros()
 	st.HBM = TierStats{
-		Tier: kv.HBM, CapacityBlocks: w.pool.size(), UsedBlocks: w.pool.used,
+		Tier: kv.HBM, CapacityBlocks: w.pool.capacity, UsedBlocks: w.pool.used,
 		CachedBlocks: w.pool.named, IdleBlocks: w.pool.cached, HitTokens: st.HBMHitTokens,
 	}
 	for _, l := range w.tiers {
 		st.Lower = append(st.Lower, TierStats{
 			Tier: l.tier, CapacityBlocks: l.capacity, UsedBlocks: l.len(), CachedBlocks: l.len(),
-			HitTokens: l.hitTokens, Loads: l.loads, LoadedBytes: l.loadedBytes, LoadedMicros: l.loadedMicros,
+			HitTokens: l.hitTokens, Loads: l.link.loads, LoadedBytes: l.link.loadedBytes, LoadedMicros: l.link.loadedMicros,
+			StoredBytes: l.storedBlocks * int64(w.cfg.BlockTokens) * w.cfg.Preset.KVBytesPerToken,
 		})
 	}
 	return st
@@ -97,12 +127,12 @@ func (w *Worker) Stats() Stats {
 // Cached yields the name of every block that a tier holds, once per copy, in
 // an order that means nothing. It includes blocks that the current iteration
 // computes and those on a link; on an idle worker it equals the sum of all
-// Stored and Removed events.
+// Stored and Removed events of group 0.
 func (w *Worker) Cached(t kv.Tier) iter.Seq[kv.EngineHash] {
 	return func(yield func(kv.EngineHash) bool) {
 		if t == kv.HBM {
-			for i := range w.pool.size() {
-				if b := &w.pool.blocks[i]; b.named && !yield(b.hash) {
+			for i := range w.pool.blocks {
+				if b := &w.pool.blocks[i]; b.named && !b.windowed && !yield(b.hash) {
 					return
 				}
 			}
@@ -116,6 +146,17 @@ func (w *Worker) Cached(t kv.Tier) iter.Seq[kv.EngineHash] {
 				if !yield(l.nodes[i+1].hash) {
 					return
 				}
+			}
+		}
+	}
+}
+
+// CachedWindow does the same for the blocks of WindowGroup, which are in HBM.
+func (w *Worker) CachedWindow() iter.Seq[kv.EngineHash] {
+	return func(yield func(kv.EngineHash) bool) {
+		for i := range w.pool.blocks {
+			if b := &w.pool.blocks[i]; b.named && b.windowed && !yield(windowName(b.hash)) {
+				return
 			}
 		}
 	}

@@ -18,7 +18,8 @@ type iteration struct {
 	start, end float64
 	lastDecode float64 // when the last decode step ended
 	load       Load
-	factor     float64 // noise
+	budget     int     // tokens that it may still take on
+	factor     float64 // noise and slowdown
 	chunks     []*seq
 }
 
@@ -31,72 +32,103 @@ func (it *iteration) endAfter(k int, t Timing) float64 {
 	return it.anchor + it.factor*t.Decodes(it.load, it.done+k)
 }
 
-// form puts the next iteration together at now, or leaves the worker idle.
+// form puts the next iteration together at now, or leaves the worker idle. What
+// is admitted already comes first.
 func (w *Worker) form(now float64, sink Sink) {
 	w.settleLoads(now)
 	if len(w.cancels) > 0 {
 		w.journal.flush(now, sink) // a request's blocks are told before its end
 		w.settleCancels(now, sink)
 	}
-	w.admit(now, sink)
-	w.it.decodes = w.decoding > 0 && !(w.cfg.Schedule == PrefillFirst && w.canPrefill(now))
-	if w.it.decodes {
-		w.grow(now, sink)
-	}
-	w.plan(now, sink)
-}
-
-func (w *Worker) canPrefill(now float64) bool {
-	for _, s := range w.prefilling {
-		if s.ready <= now {
-			return true
-		}
-	}
-	return false
-}
-
-// plan chooses the prefill chunks and starts the iteration.
-func (w *Worker) plan(now float64, sink Sink) {
 	it := &w.it
 	it.chunks = it.chunks[:0]
 	it.load = Load{}
+	it.budget = w.cfg.BudgetTokens
+	it.decodes = false
+	if w.cfg.Schedule == Mixed {
+		w.decode(now, sink)
+	}
+	for i := 0; i < len(w.prefilling) && it.budget > 0; i++ {
+		w.compute(w.prefilling[i], now, sink)
+	}
+	if !w.preempted {
+		w.admit(now, sink)
+	}
+	if w.cfg.Schedule == PrefillFirst && len(it.chunks) == 0 {
+		w.decode(now, sink)
+	}
+	w.preempted = false
+	w.begin(now, sink)
+}
+
+// decode lets the decoding sequences take part in the coming iteration.
+func (w *Worker) decode(now float64, sink Sink) {
+	w.grow(now, sink)
+	w.it.decodes = w.decoding > 0
+	w.it.budget -= w.decoding
+}
+
+// compute gives s its chunk of the coming iteration, as far as the budget and
+// the pool go.
+func (w *Worker) compute(s *seq, now float64, sink Sink) {
+	it := &w.it
+	if s.loading > 0 || it.budget <= 0 {
+		return
+	}
+	if !s.started {
+		s.started = true
+		w.share(s)
+	}
+	chunk := min(it.budget, s.target-s.kv)
+	if !w.extend(s, s.kv+chunk, now, sink) {
+		return
+	}
+	s.chunk = chunk
+	it.budget -= chunk
+	it.load.PrefillTokens += chunk
+	it.load.PrefillPairs += float64(chunk) * (float64(s.kv) + float64(chunk)/2)
+	w.nameUpTo(s, s.kv+chunk)
+	it.chunks = append(it.chunks, s)
+}
+
+// extend gives s the blocks for so many tokens, if it has not got them. When
+// the pool has none left, the newest sequence is preempted; it returns false if
+// that was s.
+func (w *Worker) extend(s *seq, tokens int, now float64, sink Sink) bool {
+	for missing := w.blocksOf(tokens) - len(s.blocks); missing > 0; {
+		n := min(missing, w.pool.available())
+		s.blocks = w.take(s.blocks, n)
+		if missing -= n; missing > 0 {
+			w.preempt(now, sink)
+			if s.state == waiting {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// begin starts the iteration that was put together, if there is anything in it.
+func (w *Worker) begin(now float64, sink Sink) {
+	it := &w.it
 	it.decodes = it.decodes && w.decoding > 0
-	budget := w.cfg.BudgetTokens
-	if it.decodes {
-		budget -= w.decoding
-		it.load.Decoding, it.load.KVTokens = w.decoding, w.decodingKV
-		w.nameDecoded(now)
-	}
-	for _, s := range w.prefilling {
-		if budget <= 0 {
-			break
-		}
-		if s.ready > now {
-			continue
-		}
-		if !s.started {
-			s.started = true
-			w.share(s, now)
-		}
-		s.chunk = min(budget, s.target-s.kv)
-		budget -= s.chunk
-		it.load.PrefillTokens += s.chunk
-		it.load.PrefillPairs += float64(s.chunk) * (float64(s.kv) + float64(s.chunk)/2)
-		w.nameUpTo(s, s.kv+s.chunk, now)
-		it.chunks = append(it.chunks, s)
-	}
 	it.active = it.decodes || len(it.chunks) > 0
 	if !it.active {
 		w.journal.flush(now, sink)
+		w.ratio = tokenRatio{value: initialRatio, since: w.steps}
 		return
 	}
+	if it.decodes {
+		it.load.Decoding, it.load.KVTokens = w.decoding, w.decodingKV
+		w.nameDecoded()
+	}
 	it.decodeOnly = len(it.chunks) == 0
-	it.load.KVUsage = float64(w.pool.used) / float64(w.pool.size())
+	it.load.KVUsage = float64(w.pool.used) / float64(w.pool.capacity)
 	it.anchor, it.start, it.done = now, now, 0
 	it.disturbed = false
-	it.factor = 1
+	it.factor = w.slowdown
 	if w.cfg.Noise != nil {
-		it.factor = w.cfg.Noise()
+		it.factor *= w.cfg.Noise()
 	}
 	if it.decodeOnly {
 		it.end = it.endAfter(1, w.cfg.Timing)
@@ -121,7 +153,7 @@ func (w *Worker) grow(now float64, sink Sink) {
 			continue
 		}
 		s.grownAt = w.steps
-		s.blocks = append(s.blocks, w.take())
+		s.blocks = w.take(s.blocks, 1)
 	}
 }
 
@@ -129,30 +161,31 @@ func (w *Worker) grow(now float64, sink Sink) {
 func (w *Worker) preempt(now float64, sink Sink) {
 	for i := len(w.running) - 1; i >= 0; i-- {
 		s := w.running[i]
-		if s.ready > now {
+		if s.loading > 0 {
 			continue
 		}
 		w.reportTokensOf(s, sink)
 		w.release(s)
-		w.it.disturbed = true
+		w.it.disturbed, w.preempted = true, true
 		if s.cancelled {
 			return // it holds nothing now; settleCancels tells of it
 		}
 		w.waiting = slices.Insert(w.waiting, 0, s)
 		w.stats.Preemptions++
+		w.retracted()
 		sink(Event{Kind: Preempted, At: now, ID: s.ID})
 		return
 	}
 }
 
 // nameDecoded names the blocks that the coming decode step fills.
-func (w *Worker) nameDecoded(now float64) {
+func (w *Worker) nameDecoded() {
 	if w.cfg.RadixTree {
 		return
 	}
 	bs := int64(w.cfg.BlockTokens)
 	for _, s := range w.wheel[(2*bs-1-w.steps%bs)%bs] {
-		w.nameUpTo(s, w.context(s)+1, now)
+		w.nameUpTo(s, w.context(s)+1)
 	}
 }
 
@@ -208,12 +241,15 @@ func (w *Worker) emerge(s *seq, now float64, sink Sink) {
 	s.generated++
 	w.stats.GeneratedTokens++
 	if s.told {
+		w.stats.InterTokens++
+		w.stats.InterTokenMicros += now - s.tokenAt
 		sink(Event{Kind: Tokens, At: now, ID: s.ID, Tokens: 1})
 	} else {
 		s.told = true
+		w.countFirst(s, now)
 		sink(Event{Kind: FirstToken, At: now, ID: s.ID, HBMTokens: s.hbmTokens, TierTokens: s.tierTokens})
 	}
-	s.reported = s.generated
+	s.reported, s.tokenAt = s.generated, now
 	if s.generated == s.OutputTokens {
 		w.complete(s, now, sink)
 		return
@@ -226,7 +262,7 @@ func (w *Worker) emerge(s *seq, now float64, sink Sink) {
 func (w *Worker) complete(s *seq, now float64, sink Sink) {
 	w.reportTokensOf(s, sink)
 	if w.cfg.RadixTree && s.state == decoding {
-		w.nameUpTo(s, w.context(s), now)
+		w.nameUpTo(s, w.context(s))
 		w.journal.flush(now, sink)
 	}
 	w.release(s)
@@ -245,7 +281,7 @@ func (w *Worker) complete(s *seq, now float64, sink Sink) {
 func (w *Worker) settleCancels(now float64, sink Sink) {
 	kept := w.cancels[:0]
 	for _, s := range w.cancels {
-		if s.state != gone && s.ready > now {
+		if s.state != gone && s.loading > 0 {
 			kept = append(kept, s)
 			continue
 		}
@@ -273,10 +309,10 @@ func (w *Worker) follow(sink Sink) {
 	}
 	w.grow(now, sink)
 	if it.disturbed {
-		w.plan(now, sink)
+		w.form(now, sink)
 		return
 	}
-	w.nameDecoded(now)
+	w.nameDecoded()
 	it.done++
 	it.start, it.end = now, it.endAfter(1, w.cfg.Timing)
 }
@@ -286,10 +322,5 @@ func (w *Worker) arrived(now float64) bool {
 	if len(w.waiting) > 0 && !w.blocked && w.waiting[0].arrival <= now {
 		return true
 	}
-	for _, l := range w.loads {
-		if l.done <= now {
-			return true
-		}
-	}
-	return false
+	return w.nextLoad() <= now
 }

@@ -65,6 +65,26 @@ func (t *Table) Set(h kv.EngineHash, index int32) {
 	}
 }
 
+// Add inserts h with an index unless it is there; it returns the index that is
+// there, or −1.
+func (t *Table) Add(h kv.EngineHash, index int32) int32 {
+	if 2*(t.n+1) > len(t.entries) {
+		t.grow()
+	}
+	mask := len(t.entries) - 1
+	for i := t.home(h); ; i = (i + 1) & mask {
+		e := &t.entries[i]
+		if e.ref == 0 {
+			*e = entry{h, index + 1}
+			t.n++
+			return -1
+		}
+		if e.hash == h {
+			return e.ref - 1
+		}
+	}
+}
+
 // Remove deletes h, closing the hole it leaves in its probe run.
 func (t *Table) Remove(h kv.EngineHash) {
 	mask := len(t.entries) - 1

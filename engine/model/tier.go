@@ -9,15 +9,10 @@ type lower struct {
 	capacity int    // blocks
 	nodes    []node // nodes[0] is the sentinel of the LRU ring; grows up to capacity
 	names    Table
+	link     link
 
-	setupMicros    float64
-	bytesPerMicros float64
-	linkFree       float64 // when the link has done everything queued on it
-
-	loads        int64
-	loadedBytes  int64
-	loadedMicros float64
 	hitTokens    int64
+	storedBlocks int64
 }
 
 type node struct {
@@ -30,8 +25,7 @@ type node struct {
 func newLower(c TierConfig, blockTokens int) *lower {
 	return &lower{
 		tier: c.Tier, capacity: c.CapacityTokens / blockTokens,
-		nodes: make([]node, 1), names: NewTable(0),
-		setupMicros: c.SetupMicros, bytesPerMicros: c.BytesPerSecond / 1e6,
+		nodes: make([]node, 1), names: NewTable(0), link: newLink(c),
 	}
 }
 
@@ -70,34 +64,34 @@ func (l *lower) touch(id int32) {
 	l.pushYoung(id)
 }
 
-// put stores a block that the tier does not hold as its youngest; the tier has
-// a capacity. When it is full the oldest leaves and is returned.
-func (l *lower) put(n node) (out node, evicted bool) {
+// put stores blocks that the tier does not hold as its youngest, the last one
+// youngest of all. There are no more than its capacity. Those that leave to
+// make room, the oldest first, are appended to out. Lookups are kept in loops of
+// their own: they wait for memory, and so they wait together.
+func (l *lower) put(nodes []node, out []node) []node {
 	if l.len() == 0 {
 		l.reserve()
 	}
-	id := int32(len(l.nodes))
-	if l.len() < l.capacity {
-		l.nodes = append(l.nodes, n)
-	} else {
-		id = l.nodes[0].next
-		out, evicted = l.nodes[id], true
-		l.unlink(&l.nodes[id])
-		l.names.Remove(out.hash)
-		l.nodes[id] = n
+	l.storedBlocks += int64(len(nodes))
+	grown := min(len(nodes), l.capacity-l.len())
+	oldest := l.nodes[0].next
+	for range len(nodes) - grown {
+		out = append(out, l.nodes[oldest])
+		l.names.Remove(l.nodes[oldest].hash)
+		oldest = l.nodes[oldest].next
 	}
-	l.names.Set(n.hash, id)
-	l.pushYoung(id)
-	return out, evicted
-}
-
-// transfer queues bytes on the link, first in first out, and returns when they
-// have arrived.
-func (l *lower) transfer(now float64, bytes int64) (doneMicros float64) {
-	took := l.setupMicros + float64(bytes)/l.bytesPerMicros
-	l.linkFree = max(now, l.linkFree) + took
-	l.loads++
-	l.loadedBytes += bytes
-	l.loadedMicros += took
-	return l.linkFree
+	for i, n := range nodes {
+		var id int32
+		if i < grown {
+			id = int32(len(l.nodes))
+			l.nodes = append(l.nodes, n)
+		} else {
+			id = l.nodes[0].next
+			l.unlink(&l.nodes[id])
+			l.nodes[id] = n
+		}
+		l.names.Set(n.hash, id)
+		l.pushYoung(id)
+	}
+	return out
 }

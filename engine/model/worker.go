@@ -24,6 +24,7 @@ type Request struct {
 	ID           uint64 // unique among the requests in the worker
 	PromptTokens int    // ≥ 1
 	OutputTokens int    // ≥ 1, the first token included
+	MaxTokens    int    // the output limit that the engine is told; 0: OutputTokens
 
 	// Keys name the blocks of prompt and output, in order: Keys[i] stands for
 	// everything up to the end of block i (a chained hash). Blocks past the
@@ -45,11 +46,16 @@ type Worker struct {
 	running    []*seq          // admitted, oldest first
 	prefilling []*seq          // those of running that still compute their prompt
 	wheel      [][]*seq        // decoding ones by residue, see seq.residue
-	loads      []upload        // on their way up
 	cancels    []*seq          // to leave at the next iteration
 	spare      []*seq          // for reuse
 	blocked    bool            // the first of waiting does not fit until something is released
+	preempted  bool            // somebody was since an iteration was formed
 	lastArrive float64
+	uploads    int32 // serial of the last one
+	window     int   // blocks of the sliding window; 0: there is none
+	ratio      tokenRatio
+
+	moving, leaving []node // scratch of evictions
 
 	decoding   int   // sequences in the wheel
 	decodingKV int64 // their context tokens
@@ -58,18 +64,10 @@ type Worker struct {
 
 	now       float64
 	it        iteration
+	slowdown  float64
 	everyStep bool // tests: form every iteration anew instead of jumping
 
 	stats Stats
-}
-
-// upload is keys[from:to] of a request on a link.
-type upload struct {
-	done     float64
-	id       uint64
-	keys     []kv.EngineHash
-	blocks   []int32
-	from, to int
 }
 
 // New returns an idle worker at time 0 with an empty cache.
@@ -78,6 +76,11 @@ func New(cfg Config) (*Worker, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	return build(cfg), nil
+}
+
+// build returns a worker of a valid configuration.
+func build(cfg Config) *Worker {
 	blocks := cfg.PoolTokens / cfg.BlockTokens
 	w := &Worker{
 		cfg:       cfg,
@@ -85,13 +88,16 @@ func New(cfg Config) (*Worker, error) {
 		pool:      newPool(blocks),
 		seqs:      make(map[uint64]*seq),
 		wheel:     make([][]*seq, cfg.BlockTokens),
+		ratio:     tokenRatio{value: initialRatio},
+		slowdown:  1,
 	}
+	w.window = w.blocksOf(cfg.Preset.WindowTokens)
 	for _, t := range cfg.Tiers {
 		if t.CapacityTokens >= cfg.BlockTokens {
 			w.tiers = append(w.tiers, newLower(t, cfg.BlockTokens))
 		}
 	}
-	return w, nil
+	return w
 }
 
 // Config returns the worker's configuration with every default filled in.
@@ -99,7 +105,7 @@ func (w *Worker) Config() Config { return w.cfg }
 
 // MaxTokens returns how many tokens, prompt and output together, a request may
 // have at most.
-func (w *Worker) MaxTokens() int { return w.watermark*w.cfg.BlockTokens + 1 }
+func (w *Worker) MaxTokens() int { return (w.watermark-w.windowCost())*w.cfg.BlockTokens + 1 }
 
 // Submit queues a request that arrives at now; an instant before the last
 // arrival counts as that one. Work starts in the next Advance, at the first
@@ -110,16 +116,20 @@ func (w *Worker) Submit(now float64, r Request) error {
 		return fmt.Errorf("engine model: submit request %d with %d prompt and %d output tokens, each must be in 1…%d: %w",
 			r.ID, r.PromptTokens, r.OutputTokens, limit, ErrInvalid)
 	}
+	if r.MaxTokens != 0 && r.MaxTokens < r.OutputTokens {
+		return fmt.Errorf("engine model: submit request %d with %d output tokens and a limit of %d, give at least as many or 0: %w",
+			r.ID, r.OutputTokens, r.MaxTokens, ErrInvalid)
+	}
 	if _, dup := w.seqs[r.ID]; dup || math.IsNaN(now) {
 		return fmt.Errorf("engine model: submit request %d at %v: ID in use or no time: %w", r.ID, now, ErrInvalid)
 	}
 	// The last token's KV is never computed.
-	if need := w.blocksOf(r.PromptTokens + r.OutputTokens - 1); need > w.watermark {
+	if need := w.blocksOf(r.PromptTokens+r.OutputTokens-1) + w.windowCost(); need > w.watermark {
 		return fmt.Errorf("engine model: request %d needs %d KV blocks, admission gives at most %d: %w", r.ID, need, w.watermark, ErrTooLarge)
 	}
 	s := w.newSeq()
 	w.lastArrive = max(now, w.lastArrive, w.now)
-	s.Request, s.arrival, s.state = r, w.lastArrive, waiting
+	s.Request, s.arrival, s.state, s.admitted = r, w.lastArrive, waiting, -1
 	w.seqs[r.ID] = s
 	w.waiting = append(w.waiting, s)
 	w.stats.Requests++
@@ -159,17 +169,14 @@ func (w *Worker) Next() (at float64, ok bool) {
 	if !w.it.active {
 		return w.wake()
 	}
-	if !w.it.decodeOnly || len(w.cancels) > 0 {
+	if !w.it.decodeOnly || w.it.disturbed || len(w.cancels) > 0 {
 		return w.it.end, true
 	}
 	// A stretch of decodes runs until a sequence finishes, the pool may have
 	// run out, a load is done or a request arrives.
 	k := int(max(w.nextFinish-w.steps, 1))
 	k = min(k, max(1, w.pool.available()/w.decoding*w.cfg.BlockTokens))
-	until := math.Inf(1)
-	for _, l := range w.loads {
-		until = min(until, l.done)
-	}
+	until := w.nextLoad()
 	if len(w.waiting) > 0 && !w.blocked {
 		until = min(until, w.waiting[0].arrival)
 	}
@@ -190,10 +197,7 @@ func (w *Worker) NextIteration() (at float64, ok bool) {
 
 // wake returns when an idle worker starts to work.
 func (w *Worker) wake() (at float64, ok bool) {
-	at = math.Inf(1)
-	for _, l := range w.loads {
-		at = min(at, l.done)
-	}
+	at = w.nextLoad()
 	if len(w.waiting) > 0 && !w.blocked {
 		at = min(at, w.waiting[0].arrival)
 	}

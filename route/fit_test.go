@@ -3,6 +3,8 @@ package route
 import (
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/rhizome-router/rhizome/cost"
 	"github.com/rhizome-router/rhizome/engine/model"
 )
@@ -111,5 +113,57 @@ func TestFitSurvivesTheProcess(t *testing.T) {
 	}
 	if f := after.router.Fits()[0]; !f.Calibrated || f.OfClass < before.router.Fits()[0].OfClass {
 		t.Errorf("%+v", f)
+	}
+}
+
+func TestFitMetrics(t *testing.T) {
+	g := newGround(t, groundConfig{seed: 1, workers: 2, preset: "llama3-8b-h100", requests: 80, rate: 1})
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(g.router.Collector())
+	g.play()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string]float64)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := f.GetName()
+			for _, l := range m.GetLabel() {
+				name += " " + l.GetValue()
+			}
+			got[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	truth, _ := groundTruth(g.cfg)
+	if e := got["rhizome_route_fit_constant_micros token  m generic"]; !near(e, truth.E, 0.2) {
+		t.Errorf("e is shown as %v, truth %v, among %v", e, truth.E, got)
+	}
+	if n := got["rhizome_route_fit_samples_total  m generic"]; n < 80 {
+		t.Errorf("%v samples are shown", n)
+	}
+	if p50, p99 := got["rhizome_route_ttft_error_ratio  m generic 0.5"], got["rhizome_route_ttft_error_ratio  m generic 0.99"]; p50 <= 0 || p99 < p50 {
+		t.Errorf("errors are shown as %v and %v", p50, p99)
+	}
+}
+
+// Pricing a candidate costs no memory: a decision's allocations don't grow with
+// the fleet but for the scratch of the match.
+func TestPricingAllocatesNothing(t *testing.T) {
+	h := newHouse(t, Rhizome, 4)
+	p := tokens(t, 2000, 100, 1)
+	for i := range 30 {
+		h.finish(h.decide(t, tokens(t, 0, 500, i)), 1e7)
+	}
+	hits := h.match(h.members, p)
+	request := cost.Request{PromptTokens: 2100, OutputTokens: 100, Choices: 1}
+	h.cands = make([]candidate, 0, len(h.members))
+	if n := testing.AllocsPerRun(100, func() {
+		h.cands = h.cands[:0]
+		for i, m := range h.members {
+			h.cands = append(h.cands, h.price(h.clock.Now(), m, hits[i], p, request))
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations for %d candidates", n, len(h.members))
 	}
 }

@@ -1,7 +1,11 @@
 package route
 
 import (
+	"strconv"
+
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rhizome-router/rhizome/cost"
 )
 
 // Collector returns the router's metrics.
@@ -13,6 +17,11 @@ func (r *Router) Collector() prometheus.Collector {
 		router:    r,
 		decisions: desc("decisions_total", "Requests placed."),
 		ended:     desc("ended_total", "Requests ended, by result.", "result"),
+		constants: desc("fit_constant_micros", "Constants of a class as fitted, by name: a time per request, prompt token, step, sequence, KV token, pair, and per KV byte of a link.", "model", "engine", "preset", "constant"),
+		samples:   desc("fit_samples_total", "Samples that a class's constants rest on.", "model", "engine", "preset"),
+		alarms:    desc("fit_alarms_total", "Times that a class, or a worker of it, became much slower or faster.", "model", "engine", "preset"),
+		residuals: desc("ttft_error_ratio", "|log(predicted/actual)| of times to first token: quantiles of the last thousand.", "model", "engine", "preset", "quantile"),
+		sketches:  desc("output_sketches", "Sketches of output lengths kept."),
 		cached:    desc("cached_tokens_total", "Prompt tokens from cache, of responses that told: predicted, actual, and the sum of their differences.", "kind"),
 	}
 }
@@ -20,13 +29,13 @@ func (r *Router) Collector() prometheus.Collector {
 type collector struct {
 	router *Router
 
-	decisions, ended, cached *prometheus.Desc
+	decisions, ended, cached, constants, samples, alarms, residuals, sketches *prometheus.Desc
 }
 
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
-	out <- c.decisions
-	out <- c.ended
-	out <- c.cached
+	for _, d := range []*prometheus.Desc{c.decisions, c.ended, c.cached, c.constants, c.samples, c.alarms, c.residuals, c.sketches} {
+		out <- d
+	}
 }
 
 func (c *collector) Collect(out chan<- prometheus.Metric) {
@@ -41,4 +50,61 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	count(c.cached, s.CachedPredicted, "predicted")
 	count(c.cached, s.CachedActual, "actual")
 	count(c.cached, s.CachedAbsError, "error")
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	classes, sketches := c.router.classStates()
+	gauge(c.sketches, float64(sketches))
+	for i := range classes {
+		x := &classes[i]
+		class := []string{x.key.Model, x.key.Engine, x.key.Preset}
+		with := func(label string) []string { return append(class[:3:3], label) }
+		// order-free: every constant becomes one series
+		for name, micros := range x.state.Micros {
+			gauge(c.constants, micros, with(name)...)
+		}
+		count(c.samples, uint64(x.state.Samples), class...)
+		count(c.alarms, uint64(x.alarms), class...)
+		for j, q := range errorQuantiles {
+			gauge(c.residuals, x.errors[j], with(strconv.FormatFloat(q, 'g', -1, 64))...)
+		}
+	}
+}
+
+// errorQuantiles are those shown of how far predictions were off.
+var errorQuantiles = [...]float64{0.5, 0.9, 0.99}
+
+// classState is a class as metrics show it.
+type classState struct {
+	key    ClassKey
+	state  cost.FitState
+	alarms int // of the class and of its present workers
+	errors [len(errorQuantiles)]float64
+}
+
+// classStates returns the classes that have workers, and the number of sketches
+// of output lengths. A class nobody belongs to any more leaves no series behind.
+func (r *Router) classStates() (states []classState, sketches int) {
+	members := r.deps.Fleet.View().Members
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.byKey() {
+		s := classState{key: c.key, alarms: c.fit.Alarms()}
+		workers := 0
+		for _, m := range members {
+			if m.ClassFit == c.fit {
+				workers++
+				s.alarms += m.Fit.Alarms()
+			}
+		}
+		if workers == 0 {
+			continue
+		}
+		s.state = c.fit.State(c.base)
+		for i, q := range errorQuantiles {
+			s.errors[i] = c.residuals.Quantile(q)
+		}
+		states = append(states, s)
+	}
+	return states, r.output.Sketches()
 }

@@ -11,7 +11,7 @@ import (
 // peers are the policies that made-up tables hold, from the quickest to the
 // slowest.
 var peers = []string{
-	Ours, "lmetric-fitted", "lmetric", "dynamo-fitted", "llm-d-precise-fitted", "ttft-only", "sticky", "dynamo", "sgl-router-fitted",
+	sim.Ours, "lmetric-fitted", "lmetric", "dynamo-fitted", "llm-d-precise-fitted", "ttft-only", "sticky", "dynamo", "sgl-router-fitted",
 	"llm-d-precise", "dynamo-two-tier", "article", "smg-radix-index", "smg", "sgl-router", "llm-d-approx", "aibrix-prefix",
 	"least-requests", "power-of-two", "cache-aware", "round-robin", "random",
 }
@@ -42,15 +42,15 @@ func madeUp(name string, n, seeds int) *sim.Table {
 		t.Policies[p] = row
 		t.Pictures[p] = madeUpPicture(name+p, row, bad)
 		t.DecisionMicros[p] = 1.5 + 20/(1+float64(i))
-		if p == Ours {
+		if p == sim.Ours {
 			continue
 		}
-		for _, figure := range []string{"ttft_mean_s", "ttft_p99_s", "goodput"} {
+		for _, figure := range []string{"ttft_mean_s", "ttft_p99_s", "tpot_mean_s", "e2e_mean_s", "goodput"} {
 			ratio := 1 / (1 + bad*(0.5+0.5*r.Float64()))
 			if figure == "goodput" {
 				ratio = 1 + bad*0.08
 			}
-			v := sim.Versus{Policy: Ours, Than: p, Figure: figure, Ratio: ratio, Low: ratio, High: ratio}
+			v := sim.Versus{Policy: sim.Ours, Than: p, Figure: figure, Ratio: ratio, Low: ratio, High: ratio}
 			if seeds > 1 {
 				half := 1 + 0.02 + 0.08*r.Float64()
 				v.Low, v.High = ratio/half, ratio*half

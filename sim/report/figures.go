@@ -13,9 +13,6 @@ import (
 	"github.com/rhizome-router/rhizome/sim"
 )
 
-// Ours is the policy that the reports highlight.
-const Ours = "rhizome"
-
 // kind is what a figure measures, from which its unit for humans follows.
 type kind int
 

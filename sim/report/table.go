@@ -150,7 +150,7 @@ func newGrid(t *sim.Table, order []string, cols []column, stacked bool, gap int)
 	}
 	for i, name := range order {
 		l, below := line{name: "  " + plain(name)}, line{style: ansiDim}
-		if name == Ours {
+		if name == sim.Ours {
 			l.name, l.style = "> "+name, ansiBold+ansiCyan
 		}
 		spread := false

@@ -15,22 +15,39 @@ import (
 // of block i (but for collisions of a 64-bit hash). A last partial block has no
 // key. blockTokens must be positive.
 func BlockKeys(dst []kv.Key, root kv.Key, prompt []Span, answer Span, blockTokens int) []kv.Key {
-	for c := range BlockContents(prompt, answer, blockTokens) {
+	for c := range blockContents(prompt, answer, blockTokens) {
 		root = kv.Next(root, c)
 		dst = append(dst, root)
 	}
 	return dst
 }
 
-// BlockContents yields the contents of the whole blocks of a prompt followed by
-// its answer: equal contents are equal tokens, whatever stands before.
+// Blocks returns the keys that [BlockKeys] gives, and the contents from which
+// they are chained, as an engine's events carry them: equal contents are equal
+// tokens, whatever stands before.
+func Blocks(root kv.Key, prompt []Span, answer Span, blockTokens int) ([]kv.Key, []kv.Content) {
+	tokens := answer.Tokens
+	for _, s := range prompt {
+		tokens += s.Tokens
+	}
+	keys := make([]kv.Key, 0, tokens/blockTokens)
+	contents := make([]kv.Content, 0, tokens/blockTokens)
+	for c := range blockContents(prompt, answer, blockTokens) {
+		root = kv.Next(root, c)
+		keys, contents = append(keys, root), append(contents, c)
+	}
+	return keys, contents
+}
+
+// blockContents yields the contents of the whole blocks of a prompt followed by
+// its answer.
 //
 // A content is hashed from the pieces of spans that its block covers, never
 // from token ids, so a block costs a few nanoseconds however long it is. Since
 // every span starts at its content's first token, and no two contents are
 // alike, one sequence of tokens has one sequence of pieces: empty spans, which
 // would break that, are skipped.
-func BlockContents(prompt []Span, answer Span, blockTokens int) iter.Seq[kv.Content] {
+func blockContents(prompt []Span, answer Span, blockTokens int) iter.Seq[kv.Content] {
 	return func(yield func(kv.Content) bool) {
 		content, left := uint64(0), blockTokens // of the open block: its pieces so far, and the tokens it lacks
 		for i := range len(prompt) + 1 {

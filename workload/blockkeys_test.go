@@ -118,12 +118,11 @@ func TestBlockContentsAreTheBlocksOwn(t *testing.T) {
 		blockTokens := rapid.IntRange(1, 5).Draw(t, "block")
 		prompt, answer := append(drawSpans(t, "prompt"), drawSpans(t, "more")...), Span{1, rapid.IntRange(0, 9).Draw(t, "answer")}
 		tokens := tokensOf(prompt, answer)
-		contents := slices.Collect(BlockContents(prompt, answer, blockTokens))
-		if len(contents) != len(tokens)/blockTokens {
-			t.Fatalf("%d contents of %d tokens", len(contents), len(tokens))
-		}
 		key := kv.Key(7)
-		keys := BlockKeys(nil, key, prompt, answer, blockTokens)
+		keys, contents := Blocks(key, prompt, answer, blockTokens)
+		if len(contents) != len(tokens)/blockTokens || !slices.Equal(keys, BlockKeys(nil, key, prompt, answer, blockTokens)) {
+			t.Fatalf("%d contents of %d tokens, keys %x", len(contents), len(tokens), keys)
+		}
 		for i, c := range contents {
 			if key = kv.Next(key, c); key != keys[i] {
 				t.Fatalf("key %d is not chained from the contents", i)

@@ -71,8 +71,8 @@ func (w *Worker) place(s *seq, now float64) bool {
 			tier.touch(tier.names.Get(key)) // young, so that making room does not drop it
 		}
 	}
+	w.holdWindow(s, hits) // first, so that making room does not evict it
 	s.blocks = w.take(s.blocks, fresh)
-	w.holdWindow(s, hits)
 	if found > 0 {
 		w.startLoad(s, tier, hits, found, now)
 	}

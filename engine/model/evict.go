@@ -1,6 +1,10 @@
 package model
 
-import "github.com/rhizome-router/rhizome/kv"
+import (
+	"slices"
+
+	"github.com/rhizome-router/rhizome/kv"
+)
 
 // take appends n blocks with one reference each to dst, evicting the least
 // recently used cached ones for those that aren't blank. There must be as many
@@ -97,10 +101,17 @@ func (w *Worker) writeThrough(s *seq, from, to int) {
 		w.journal.storedOne(lane(l.tier), s.ID, s.Keys, i, n.content)
 	}
 	w.leaving = l.put(nodes, w.leaving[:0])
+	down := nodes[:0]
 	for _, out := range w.leaving {
+		// What would only pass through in this iteration is dropped.
+		if slices.Contains(w.journal.lanes[l.tier].contents, out.content) {
+			w.journal.numbers.giveBack(out.content)
+		} else {
+			down = append(down, out)
+		}
 		w.journal.removed(lane(l.tier), out.hash)
 	}
-	w.moving = w.spill(append(nodes[:0], w.leaving...), w.tiers[1:])
+	w.moving = w.spill(down, w.tiers[1:])
 }
 
 // ClearCache empties HBM at the instant of the last Advance, as an engine's

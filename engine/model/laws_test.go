@@ -57,6 +57,13 @@ func (m *mirror) apply(e Event) {
 	}
 }
 
+// forget is what one does who hears that the engine was restarted.
+func (m *mirror) forget() {
+	for _, copies := range m.copies {
+		clear(copies)
+	}
+}
+
 // content notes what a block holds where it is new, and asserts that what is
 // known of it is right where it has moved.
 func (m *mirror) content(e Event, i int) {
@@ -128,12 +135,21 @@ func tinyConfig(t *rapid.T) Config {
 	c := Config{
 		Preset:      Preset{Name: "tiny", Linear: lin, KVBytesPerToken: rapid.SampledFrom([]int64{100, 1e7, 1e9}).Draw(t, "kv bytes"), PoolTokens: tokens},
 		BlockTokens: 4, BudgetTokens: 32, MaxSeqs: 6,
-		Schedule:  rapid.SampledFrom([]Schedule{Mixed, PrefillFirst}).Draw(t, "schedule"),
-		RadixTree: rapid.Bool().Draw(t, "radix tree"),
-		Tiers:     []TierConfig{},
+		Timing: rapid.SampledFrom([]Timing{
+			nil, Padded{lin}, Mocker{PoolTokens: tokens}, Windowed{Linear: lin, WindowC: 3, WindowQ: 0.02, Window: 10},
+		}).Draw(t, "timing"),
+		Schedule:     rapid.SampledFrom([]Schedule{Mixed, PrefillFirst}).Draw(t, "schedule"),
+		Admit:        rapid.SampledFrom([]Admission{WholePrompt, PerChunk, SGLangRatio}).Draw(t, "admission"),
+		RadixTree:    rapid.Bool().Draw(t, "radix tree"),
+		WriteThrough: rapid.Bool().Draw(t, "write through"),
+		Tiers:        []TierConfig{},
+	}
+	if c.Preset.WindowTokens = rapid.SampledFrom([]int{0, 0, 4, 10}).Draw(t, "window"); c.Preset.WindowTokens > 0 {
+		return c
 	}
 	for i, tier := range []kv.Tier{kv.CPU, kv.Disk}[:rapid.IntRange(0, 2).Draw(t, "tiers")] {
-		c.Tiers = append(c.Tiers, TierConfig{Tier: tier, CapacityTokens: tokens * (i + 1), BytesPerSecond: 1e9})
+		blocks := rapid.SampledFrom([]int{1, 3, tokens / 4 * (i + 1)}).Draw(t, "tier blocks")
+		c.Tiers = append(c.Tiers, TierConfig{Tier: tier, CapacityTokens: 4 * blocks, BytesPerSecond: 1e9, Sharing: rapid.Bool().Draw(t, "sharing")})
 	}
 	return c
 }
@@ -147,7 +163,7 @@ func drawRequest(t *rapid.T, id uint64) Request {
 	for i := fork; i < len(k); i++ {
 		k[i] += kv.EngineHash(uint64(rapid.IntRange(0, 1).Draw(t, "branch")) << 60)
 	}
-	return Request{ID: id, PromptTokens: prompt, OutputTokens: output, Keys: k}
+	return Request{ID: id, PromptTokens: prompt, OutputTokens: output, MaxTokens: output + rapid.IntRange(0, 60).Draw(t, "spare"), Keys: k}
 }
 
 func TestNothingIsLost(t *testing.T) {
@@ -160,14 +176,14 @@ func TestNothingIsLost(t *testing.T) {
 		m.allTiers = rapid.Bool().Draw(t, "clear all tiers")
 		ends := map[uint64]int{}
 		requests := map[uint64]Request{}
-		accepted := 0
+		accepted, gone := 0, 0
 		sink := func(e Event) {
 			m.apply(e)
 			switch e.Kind {
-			case Finished, Cancelled:
+			case Finished, Cancelled, Lost:
 				ends[e.ID]++
 			case Stored:
-				if e.Tier != kv.HBM {
+				if e.ID == 0 {
 					return
 				}
 				if r, ok := requests[e.ID]; !ok || ends[e.ID] != 0 || !slices.Equal(r.Keys[e.First:e.First+len(e.Blocks)], e.Blocks) {
@@ -185,8 +201,8 @@ func TestNothingIsLost(t *testing.T) {
 				}
 			},
 			"cancel": func(t *rapid.T) {
-				if id > 0 {
-					w.Cancel(uint64(rapid.IntRange(1, int(id)).Draw(t, "id")))
+				if id > 0 && w.Cancel(uint64(rapid.IntRange(1, int(id)).Draw(t, "id"))) {
+					gone++
 				}
 			},
 			"advance": func(t *rapid.T) {
@@ -195,7 +211,30 @@ func TestNothingIsLost(t *testing.T) {
 			},
 			"clear":  func(t *rapid.T) { w.ClearCache(m.allTiers, sink) },
 			"report": func(t *rapid.T) { w.ReportTokens(sink) },
-			"":       func(t *rapid.T) { check(t, w, m) },
+			"link": func(t *rapid.T) {
+				bandwidth := rapid.SampledFrom([]float64{1e8, 1e9, 7e9}).Draw(t, "bandwidth")
+				for _, tier := range w.Config().Tiers {
+					if err := w.SetLink(tier.Tier, bandwidth); err != nil {
+						t.Fatal(err)
+					}
+				}
+			},
+			"slow": func(t *rapid.T) {
+				if err := w.SetSlowdown(rapid.Float64Range(0.5, 4).Draw(t, "factor")); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"reset": func(t *rapid.T) {
+				if rapid.IntRange(0, 3).Draw(t, "really") > 0 {
+					return
+				}
+				w.Reset(sink)
+				m.forget()
+				if st := w.Stats(); len(w.seqs)+st.Running+st.Waiting+st.HBM.CachedBlocks != 0 {
+					t.Fatalf("something survived: %+v", st)
+				}
+			},
+			"": func(t *rapid.T) { check(t, w, m) },
 		})
 		drain(w, sink)
 		check(t, w, m)
@@ -208,15 +247,15 @@ func TestNothingIsLost(t *testing.T) {
 				t.Fatalf("request %d ended %d times", id, n)
 			}
 		}
-		if int(st.Finished)+int(st.Cancelled) < accepted {
-			t.Fatalf("%d requests, %d finished, %d cancelled", accepted, st.Finished, st.Cancelled)
+		if len(ends)+gone != accepted {
+			t.Fatalf("%d requests, %d ended, %d were withdrawn while they waited", accepted, len(ends), gone)
 		}
 	})
 }
 
 // run plays a schedule and returns the events that do not depend on how often
 // Advance is called.
-func run(t *rapid.T, cfg Config, rs []Request, at []float64, advance func(w *Worker, until float64, sink Sink), everyStep bool) ([]Event, Stats) {
+func run(t *rapid.T, cfg Config, rs []Request, at []float64, world func(w *Worker, i int), advance func(w *Worker, until float64, sink Sink), everyStep bool) ([]Event, Stats) {
 	w, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -230,6 +269,8 @@ func run(t *rapid.T, cfg Config, rs []Request, at []float64, advance func(w *Wor
 	}
 	for i, r := range rs {
 		advance(w, at[i], sink)
+		w.Advance(at[i], sink)
+		world(w, i)
 		_ = w.Submit(at[i], r)
 	}
 	advance(w, math.Inf(1), sink)
@@ -240,11 +281,22 @@ func TestJumpEqualsSteps(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := tinyConfig(t)
 		var rs []Request
-		var at []float64
+		var at, slow, bandwidth []float64
 		now := 0.0
 		for i := range rapid.IntRange(1, 25).Draw(t, "requests") {
+			slow = append(slow, rapid.SampledFrom([]float64{0, 0, 0, 0.5, 3}).Draw(t, "slow"))
+			bandwidth = append(bandwidth, rapid.SampledFrom([]float64{0, 0, 0, 1e8, 7e9}).Draw(t, "bandwidth"))
 			now += rapid.Float64Range(0, 100000).Draw(t, "gap")
-			rs, at = append(rs, drawRequest(t, uint64(i))), append(at, now)
+			rs, at = append(rs, drawRequest(t, uint64(i+1))), append(at, now)
+		}
+		// The world changes when requests come.
+		world := func(w *Worker, i int) {
+			if slow[i] > 0 {
+				_ = w.SetSlowdown(slow[i])
+			}
+			if bandwidth[i] > 0 {
+				_ = w.SetLink(kv.CPU, bandwidth[i])
+			}
 		}
 		big := func(w *Worker, until float64, sink Sink) {
 			if math.IsInf(until, 1) {
@@ -276,20 +328,20 @@ func TestJumpEqualsSteps(t *testing.T) {
 				w.Advance(next, sink)
 			}
 		}
-		want, wantStats := run(t, cfg, rs, at, big, false)
-		got, stats := run(t, cfg, rs, at, byEvent, false)
+		want, wantStats := run(t, cfg, rs, at, world, big, false)
+		got, stats := run(t, cfg, rs, at, world, byEvent, false)
 		if d := cmp.Diff(want, got); d != "" {
 			t.Fatalf("by Next (-jump +next):\n%s", d)
 		}
 		if d := cmp.Diff(wantStats, stats); d != "" {
 			t.Logf("stats by Next (-jump +next):\n%s", d)
 		}
-		got, _ = run(t, cfg, rs, at, bySteps, false)
+		got, _ = run(t, cfg, rs, at, world, bySteps, false)
 		if d := cmp.Diff(want, got); d != "" {
 			t.Fatalf("by NextIteration (-jump +steps):\n%s", d)
 		}
 		// Forming every iteration anew sums up the same durations one by one.
-		got, _ = run(t, cfg, rs, at, bySteps, true)
+		got, _ = run(t, cfg, rs, at, world, bySteps, true)
 		approx := cmp.Comparer(func(a, b float64) bool { return math.Abs(a-b) <= 1e-6*max(1, a) })
 		if d := cmp.Diff(want, got, approx); d != "" {
 			t.Fatalf("every step anew (-jump +steps):\n%s", d)

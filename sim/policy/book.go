@@ -9,7 +9,7 @@ type book struct {
 	loads []load // by worker
 	// active counts, for rules that ask for it, how many requests in flight
 	// hold a block on a worker.
-	active map[activeBlock]int32
+	active *activeBlocks
 }
 
 type booking struct {
@@ -25,11 +25,6 @@ type load struct {
 	waiting       int // of them, without a first token
 	prefillTokens int // of those waiting
 	blocks        int // different blocks that requests in flight hold
-}
-
-type activeBlock struct {
-	key    kv.Key
-	worker int32
 }
 
 func newBook(workers int) book {
@@ -49,10 +44,7 @@ func (b *book) add(id uint64, worker, prefillTokens int, keys []kv.Key) {
 		return
 	}
 	for _, k := range keys {
-		at := activeBlock{k, int32(worker)}
-		n := b.active[at]
-		b.active[at] = n + 1
-		if n == 0 {
+		if b.active.add(k, worker) {
 			l.blocks++
 		}
 	}
@@ -85,11 +77,7 @@ func (b *book) done(id uint64) {
 		return
 	}
 	for _, k := range at.keys {
-		block := activeBlock{k, int32(at.worker)}
-		if n := b.active[block]; n > 1 {
-			b.active[block] = n - 1
-		} else {
-			delete(b.active, block)
+		if b.active.remove(k, at.worker) {
 			l.blocks--
 		}
 	}
@@ -100,7 +88,7 @@ func (b *book) done(id uint64) {
 // one that isn't held is found by halving.
 func (b *book) newBlocks(worker int, keys []kv.Key) int {
 	return len(keys) - leadingRun(len(keys), func(i int) bool {
-		return b.active[activeBlock{keys[i], int32(worker)}] > 0
+		return b.active.held(keys[i], worker)
 	})
 }
 

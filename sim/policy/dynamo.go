@@ -78,7 +78,7 @@ type dynamo struct {
 func Dynamo(p DynamoParams) Maker {
 	return each(func(cfg Config, i int) Router {
 		d := &dynamo{replica: newReplica(cfg, "dynamo", i), p: p, caches: newMatcher(newEvents(cfg))}
-		d.book.active = map[activeBlock]int32{}
+		d.book.active = newActiveBlocks()
 		return d
 	})
 }

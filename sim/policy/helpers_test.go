@@ -14,7 +14,7 @@ import (
 func TestBookReturnsToZero(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := newBook(3)
-		b.active = map[activeBlock]int32{}
+		b.active = &activeBlocks{cells: make([]activeCell, 4)} // grows, wraps and closes gaps soon
 		open := map[uint64]bool{}
 		t.Repeat(map[string]func(*rapid.T){
 			"add": func(t *rapid.T) {
@@ -31,7 +31,7 @@ func TestBookReturnsToZero(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				want := make([]load, 3)
-				held := map[activeBlock]bool{}
+				held := map[activeCell]bool{}
 				for _, at := range b.byID {
 					l := &want[at.worker]
 					l.requests++
@@ -40,13 +40,13 @@ func TestBookReturnsToZero(t *testing.T) {
 						l.prefillTokens += at.prefillTokens
 					}
 					for _, k := range at.keys {
-						held[activeBlock{k, int32(at.worker)}] = true
+						held[activeCell{key: k, worker: int32(at.worker)}] = true
 					}
 				}
 				for block := range held {
 					want[block.worker].blocks++
 				}
-				if len(b.byID) != len(open) || !slices.Equal(b.loads, want) || len(b.active) != len(held) {
+				if len(b.byID) != len(open) || !slices.Equal(b.loads, want) || b.active.used != len(held) {
 					t.Fatalf("loads %+v of %d requests, want %+v of %d", b.loads, len(b.byID), want, len(open))
 				}
 			},
@@ -54,15 +54,15 @@ func TestBookReturnsToZero(t *testing.T) {
 		for id := range open {
 			b.done(id)
 		}
-		if !slices.Equal(b.loads, make([]load, 3)) || len(b.active) != 0 {
-			t.Fatalf("with nothing in flight the loads are %+v, active blocks %d", b.loads, len(b.active))
+		if !slices.Equal(b.loads, make([]load, 3)) || b.active.used != 0 {
+			t.Fatalf("with nothing in flight the loads are %+v, active blocks %d", b.loads, b.active.used)
 		}
 	})
 }
 
 func TestNewBlocks(t *testing.T) {
 	b := newBook(2)
-	b.active = map[activeBlock]int32{}
+	b.active = newActiveBlocks()
 	b.add(1, 0, 0, chain(1, 7))
 	for blocks := range 12 {
 		if got, want := b.newBlocks(0, chain(1, blocks)), max(0, blocks-7); got != want {

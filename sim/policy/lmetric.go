@@ -83,8 +83,11 @@ func (l *lmetric) score(r *Request, worker int, run index.Run) float64 {
 	hbm := float64(cachedTokens(r, run.HBM))
 	lower := float64(cachedTokens(r, run.Len())) - hbm
 	uncached := float64(r.PromptTokens) - hbm - l.p.LowerCredit*lower
-	return (l.p.QueuedWeight*tokens + uncached) *
-		math.Pow(l.p.RunningWeight*running+queued+1, l.p.RequestExponent)
+	requests := l.p.RunningWeight*running + queued + 1
+	if l.p.RequestExponent != 1 {
+		requests = math.Pow(requests, l.p.RequestExponent)
+	}
+	return (l.p.QueuedWeight*tokens + uncached) * requests
 }
 
 // Events implements Router.

@@ -18,6 +18,9 @@ const (
 	Decodes
 	// Steps: the mean step time that the engine itself reports.
 	Steps
+	// Responses: the time of a whole response that shows nothing before its
+	// end.
+	Responses
 	numKinds
 )
 

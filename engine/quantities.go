@@ -19,9 +19,11 @@ type quantity struct {
 
 // series names samples; where label isn't empty, just those whose label has a
 // value that want takes.
+// count takes a histogram's number of samples and not their sum.
 type series struct {
 	name, label string
 	want        func(value string) bool
+	count       bool
 }
 
 func (x series) matches(s *dto.Metric) bool { return x.label == "" || x.want(label(s, x.label)) }
@@ -44,6 +46,9 @@ func counters(names ...string) []series {
 	}
 	return list
 }
+
+// samples returns a histogram by name, of which the number of samples counts.
+func samples(name string) []series { return []series{{name: name, count: true}} }
 
 func only(x series, label string, want func(string) bool) series {
 	x.label, x.want = label, want
@@ -98,6 +103,12 @@ func vllmQuantities() []quantity {
 		{func(r *RankTelemetry) *Value { return &r.PrefixHitsTokens }, sum, counters("vllm:prefix_cache_hits", "vllm:gpu_prefix_cache_hits")},
 		{func(r *RankTelemetry) *Value { return &r.ExternalQueriesTokens }, sum, counters("vllm:external_prefix_cache_queries")},
 		{func(r *RankTelemetry) *Value { return &r.ExternalHitsTokens }, sum, counters("vllm:external_prefix_cache_hits")},
+		{func(r *RankTelemetry) *Value { return &r.InterTokens }, sum, samples("vllm:inter_token_latency_seconds")},
+		{func(r *RankTelemetry) *Value { return &r.InterTokenSeconds }, sum, named("vllm:inter_token_latency_seconds")},
+		{func(r *RankTelemetry) *Value { return &r.Prefills }, sum, samples("vllm:request_prefill_time_seconds")},
+		{func(r *RankTelemetry) *Value { return &r.PrefillSeconds }, sum, named("vllm:request_prefill_time_seconds")},
+		{func(r *RankTelemetry) *Value { return &r.PrefilledTokens }, sum,
+			[]series{only(series{name: "vllm:prompt_tokens_by_source_total"}, "source", is("local_compute")), {name: "vllm:request_prefill_kv_computed_tokens"}}},
 		{cpu(func(t *TierTelemetry) *Value { return &t.LoadBytes }), sum, offload("bytes", "load", "CPU_to_GPU")},
 		{cpu(func(t *TierTelemetry) *Value { return &t.LoadSeconds }), mean, offload("time", "load", "CPU_to_GPU")},
 		{cpu(func(t *TierTelemetry) *Value { return &t.StoreBytes }), sum, offload("bytes", "store", "GPU_to_CPU")},
@@ -120,6 +131,9 @@ func sglangQuantities() []quantity {
 			[]series{source(is("device")), source(is("")), source(is("total"))}},
 		{func(r *RankTelemetry) *Value { return &r.ExternalHitsTokens }, sum,
 			[]series{source(func(v string) bool { return !is("", "device", "total")(v) })}},
+		{func(r *RankTelemetry) *Value { return &r.InterTokens }, sum, samples("sglang:inter_token_latency_seconds")},
+		{func(r *RankTelemetry) *Value { return &r.InterTokenSeconds }, sum, named("sglang:inter_token_latency_seconds")},
+		{func(r *RankTelemetry) *Value { return &r.PrefilledTokens }, sum, named("sglang:uncached_prompt_tokens_histogram")},
 		{cpu(func(t *TierTelemetry) *Value { return &t.LoadBytes }), sum, counters("sglang:load_back_bytes")},
 		{cpu(func(t *TierTelemetry) *Value { return &t.LoadSeconds }), mean, named("sglang:load_back_duration_seconds")},
 		{cpu(func(t *TierTelemetry) *Value { return &t.StoreBytes }), sum, counters("sglang:hicache_backup_bytes")},

@@ -102,8 +102,9 @@ func parseTelemetry(body []byte) (Telemetry, error) {
 	var t Telemetry
 	for _, q := range quantities() {
 		told := make(map[int][]float64) // by rank
-		for _, s := range firstOf(families, q.series) {
-			if v, rank := valueOf(s), rankOf(s); v.Known && t.rank(rank) != nil {
+		found, from := firstOf(families, q.series)
+		for _, s := range found {
+			if v, rank := valueOf(s, from.count), rankOf(s); v.Known && t.rank(rank) != nil {
 				told[rank] = append(told[rank], v.Value)
 			}
 		}
@@ -111,7 +112,8 @@ func parseTelemetry(body []byte) (Telemetry, error) {
 			*q.of(t.rank(rank)) = known(q.fold(values))
 		}
 	}
-	for _, s := range firstOf(families, named("vllm:cache_config_info")) {
+	configs, _ := firstOf(families, named("vllm:cache_config_info"))
+	for _, s := range configs {
 		if r := t.rank(rankOf(s)); r != nil {
 			blocks := labelValue(s, "num_gpu_blocks")
 			r.BlockTokens = labelValue(s, "block_size")
@@ -120,22 +122,23 @@ func parseTelemetry(body []byte) (Telemetry, error) {
 			}
 		}
 	}
-	for _, s := range firstOf(families, named("process_start_time_seconds")) {
-		t.ProcessStartSeconds = valueOf(s)
+	starts, _ := firstOf(families, named("process_start_time_seconds"))
+	for _, s := range starts {
+		t.ProcessStartSeconds = valueOf(s, false)
 	}
 	return t, nil
 }
 
-// firstOf returns the samples of the first series that has any: where a
-// release has several names for a thing, the newest counts.
-func firstOf(families map[string]*dto.MetricFamily, names []series) []*dto.Metric {
+// firstOf returns the samples of the first series that has any, and which it
+// is: where a release has several names for a thing, the newest counts.
+func firstOf(families map[string]*dto.MetricFamily, names []series) ([]*dto.Metric, series) {
 	for _, name := range names {
 		found := slices.DeleteFunc(slices.Clone(families[name.name].GetMetric()), func(s *dto.Metric) bool { return !name.matches(s) })
 		if len(found) > 0 {
-			return found
+			return found, name
 		}
 	}
-	return nil
+	return nil, series{}
 }
 
 // rankOf returns the data-parallel rank of a sample: vLLM's label "engine",
@@ -155,8 +158,8 @@ func rankOf(s *dto.Metric) int {
 }
 
 // valueOf returns the number of a gauge, a counter or an untyped sample, and
-// the sum of a histogram.
-func valueOf(s *dto.Metric) Value {
+// the sum of a histogram or, if count is set, the number of its samples.
+func valueOf(s *dto.Metric, count bool) Value {
 	switch {
 	case s.Gauge != nil:
 		return known(s.GetGauge().GetValue())
@@ -164,6 +167,8 @@ func valueOf(s *dto.Metric) Value {
 		return known(s.GetCounter().GetValue())
 	case s.Untyped != nil:
 		return known(s.GetUntyped().GetValue())
+	case s.Histogram != nil && count:
+		return known(float64(s.GetHistogram().GetSampleCount()))
 	case s.Histogram != nil:
 		return known(s.GetHistogram().GetSampleSum())
 	}

@@ -55,6 +55,14 @@ type RankTelemetry struct {
 	// beyond HBM: offload, a pool, another instance.
 	ExternalQueriesTokens, ExternalHitsTokens Value
 
+	// InterTokens counts tokens that came after another one of their request,
+	// and InterTokenSeconds the times between the two.
+	InterTokens, InterTokenSeconds Value
+	// Prefills counts requests whose prompt was computed, PrefillSeconds the
+	// times from admission to first token, and PrefilledTokens the tokens that
+	// had to be computed.
+	Prefills, PrefillSeconds, PrefilledTokens Value
+
 	// Tiers are the transfers between HBM and each lower tier.
 	Tiers [kv.NumTiers]TierTelemetry
 }
@@ -107,6 +115,11 @@ func (t Telemetry) all() RankTelemetry {
 		all.PrefixHitsTokens.add(r.PrefixHitsTokens)
 		all.ExternalQueriesTokens.add(r.ExternalQueriesTokens)
 		all.ExternalHitsTokens.add(r.ExternalHitsTokens)
+		all.InterTokens.add(r.InterTokens)
+		all.InterTokenSeconds.add(r.InterTokenSeconds)
+		all.Prefills.add(r.Prefills)
+		all.PrefillSeconds.add(r.PrefillSeconds)
+		all.PrefilledTokens.add(r.PrefilledTokens)
 		if r.BlockTokens.Known {
 			all.BlockTokens = r.BlockTokens
 		}

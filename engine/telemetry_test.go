@@ -24,6 +24,7 @@ func TestScrapeNewNames(t *testing.T) {
 		{
 			Running: told(3), Waiting: told(0), KVUsage: told(0.25), BlockTokens: told(16), HBMTokens: told(16 * 27000),
 			PrefixQueriesTokens: told(1000), PrefixHitsTokens: told(400), ExternalQueriesTokens: told(600), ExternalHitsTokens: told(150),
+			InterTokens: told(400), InterTokenSeconds: told(3.5), Prefills: told(7), PrefillSeconds: told(0.5), PrefilledTokens: told(450),
 			Tiers: cpuTier(TierTelemetry{told(19660800), told(0.001), told(78643200), told(0.004)}),
 		}, {
 			Running: told(5), Waiting: told(2), KVUsage: told(0.75), BlockTokens: told(16), HBMTokens: told(16 * 26000),
@@ -37,6 +38,7 @@ func TestScrapeNewNames(t *testing.T) {
 	all := RankTelemetry{
 		Running: told(8), Waiting: told(2), KVUsage: told(0.5), BlockTokens: told(16), HBMTokens: told(16 * 53000),
 		PrefixQueriesTokens: told(3001000), PrefixHitsTokens: told(2000400), ExternalQueriesTokens: told(1000600), ExternalHitsTokens: told(250150),
+		InterTokens: told(400), InterTokenSeconds: told(3.5), Prefills: told(7), PrefillSeconds: told(0.5), PrefilledTokens: told(450),
 		Tiers: cpuTier(TierTelemetry{told(32768e6 + 19660800), told(1.501 / 2), told(65536e6 + 78643200), told(3.254 / 2)}),
 	}
 	if diff := cmp.Diff(all, got.Rank(kv.NoRank)); diff != "" {

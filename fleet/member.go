@@ -22,11 +22,13 @@ type Member struct {
 	// Class holds the constants assumed for this worker, before Fit.
 	Class cost.Class
 
-	// Ledger, Fit and ClassFit belong to the router, which guards them by its
-	// lock. ClassFit is shared with the other members of its class.
-	Ledger   Ledger
-	Fit      cost.Fit
-	ClassFit *cost.Fit
+	// Ledger and what follows belong to the router, which guards them by its
+	// lock. ClassFit is shared with the other members of the class; StepsSeen is
+	// when the Steps were read that the fit took last.
+	Ledger    Ledger
+	Fit       cost.Fit
+	ClassFit  *cost.Fit
+	StepsSeen clock.Instant
 
 	healthy atomic.Bool
 	cache   atomic.Pointer[Cache]

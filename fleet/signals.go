@@ -84,6 +84,8 @@ type Signals struct {
 	Gate [kv.NumTiers]Signal `json:"gate"`
 	// KVBytes is the size of a token's KV.
 	KVBytes Signal `json:"kv_bytes"`
+	// Steps is what the engine's own counters say of its steps.
+	Steps Steps `json:"steps"`
 }
 
 // defaultMaxSeqs is assumed of a worker that does not say how many sequences it
@@ -95,6 +97,7 @@ type meter struct {
 	foreign foreign
 	links   [kv.NumTiers]link
 	gates   [kv.NumTiers]cost.Gate
+	steps   stepCounters
 	maxSeqs float64 // learned upward
 }
 
@@ -128,6 +131,7 @@ func (x *meter) observe(now clock.Instant, t engine.RankTelemetry, m *Member) Si
 		waiting := min(alien, t.Waiting.Value)
 		s.ForeignWaiting, s.ForeignRunning = Signal{waiting, Learned, now}, Signal{alien - waiting, Learned, now}
 	}
+	s.Steps = x.steps.observe(now, &t, s.CapacityTokens.Value)
 	for tier := kv.CPU; tier < kv.NumTiers; tier++ {
 		c := t.Tiers[tier]
 		if !c.LoadBytes.Known {

@@ -137,3 +137,31 @@ func TestSignalAge(t *testing.T) {
 		t.Errorf("a default is %v old", got)
 	}
 }
+
+// The mean step of a window is that of the counters' differences; a process
+// that starts over, or an idle one, says nothing.
+func TestStepsFromCounters(t *testing.T) {
+	var c stepCounters
+	know := func(v float64) engine.Value { return engine.Value{Value: v, Known: true} }
+	look := func(second int, tokens, seconds, prefilled, running float64) Steps {
+		return c.observe(clock.Instant(time.Duration(second)*time.Second), &engine.RankTelemetry{
+			InterTokens: know(tokens), InterTokenSeconds: know(seconds), PrefilledTokens: know(prefilled), Running: know(running), KVUsage: know(0.5)}, 1000)
+	}
+	if s := look(1, 1000, 20, 500, 10); s != (Steps{}) {
+		t.Errorf("the first look: %+v", s)
+	}
+	want := Steps{Micros: 30_000, Sequences: 15, KVTokens: 500, PrefillTokens: 60, Count: 20, At: clock.Instant(2 * time.Second)}
+	if s := look(2, 1300, 29, 1700, 20); s != want {
+		t.Errorf("%+v, want %+v", s, want)
+	}
+	for name, s := range map[string]Steps{
+		"too few tokens": look(3, 1310, 29.5, 1700, 20), "a new process": look(4, 300, 2, 10, 20), "idle": look(5, 900, 12, 10, 0),
+	} {
+		if s != want {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+	if s := c.observe(0, &engine.RankTelemetry{Running: know(3)}, 1000); s != want {
+		t.Errorf("no counters: %+v", s)
+	}
+}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rhizome-router/rhizome/cost"
 	"github.com/rhizome-router/rhizome/engine/model"
+	"github.com/rhizome-router/rhizome/kv"
 )
 
 // told is the class of a router that knows the true constants of the class.
@@ -165,5 +166,38 @@ func TestPricingAllocatesNothing(t *testing.T) {
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations for %d candidates", n, len(h.members))
+	}
+}
+
+// Where the engine tells no bandwidth, the time to load a token from the CPU
+// tier shows in first tokens.
+func TestLinkIsLearnedFromFirstTokens(t *testing.T) {
+	g := newGround(t, groundConfig{seed: 2, workers: 3, preset: "llama3-70b-h100-tp4", requests: 600, rate: 0.5, smallHBM: true})
+	g.play()
+	want := 327680 / 12e3 // µs a token
+	for i, f := range g.router.Fits() {
+		if got := f.Constants.LoadTokenMicros[kv.CPU]; !near(got, want, 0.4) {
+			t.Errorf("worker %d: %.1f µs a token from the CPU tier, truth %.1f", i, got, want)
+		}
+	}
+}
+
+// Responses that show nothing before their end teach as well, if more slowly,
+// and so do the engines' own counters.
+func TestFitWithoutStreams(t *testing.T) {
+	for _, scraped := range []bool{false, true} {
+		g := newGround(t, groundConfig{seed: 4, workers: 6, preset: "llama3-70b-h100-tp4", requests: 700, rate: 0.7, silent: true, scraped: scraped})
+		g.play()
+		e := g.errors(500, 700, 0.5, 0.9)
+		t.Logf("scraped %v: TTFT off by %.3f in the median, %.3f at p90", scraped, e[0], e[1])
+		if e[0] > 0.2 {
+			t.Errorf("scraped %v: predicted TTFT is off by %.3f in the median", scraped, e[0])
+		}
+		for i, f := range g.router.Fits() {
+			k, truth := f.Constants, g.truth[i]
+			if !f.Calibrated || !near(k.TokenMicros, truth.E, 0.25) || !near(k.StepMicros, truth.A, 0.25) {
+				t.Errorf("scraped %v, worker %d: e is %.2f of the truth, a %.2f: %+v", scraped, i, k.TokenMicros/truth.E, k.StepMicros/truth.A, f)
+			}
+		}
 	}
 }

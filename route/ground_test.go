@@ -22,19 +22,20 @@ import (
 // worker to worker, iterations are noisy, batches are padded, and what a client
 // sends reaches the engine only after HTTP and a tokeniser.
 type ground struct {
-	tb      testing.TB
-	cfg     groundConfig
-	clock   clock.Virtual
-	router  *Router
-	fleet   *fleet.Fleet
-	inlets  []*fleet.Inlet
-	seq     []uint64
-	index   *index.Index
-	engines []*model.Worker
-	truth   []model.Linear
-	timing  []*padded
-	pending []arrival // on their way to an engine, soonest first
-	flights map[uint64]*groundFlight
+	tb        testing.TB
+	cfg       groundConfig
+	clock     clock.Virtual
+	router    *Router
+	fleet     *fleet.Fleet
+	inlets    []*fleet.Inlet
+	seq       []uint64
+	scrapedAt float64
+	index     *index.Index
+	engines   []*model.Worker
+	truth     []model.Linear
+	timing    []*padded
+	pending   []arrival // on their way to an engine, soonest first
+	flights   map[uint64]*groundFlight
 
 	done []groundResult // in order of first tokens
 }
@@ -47,6 +48,8 @@ type groundConfig struct {
 	rate     float64 // requests a second and worker
 	class    func(truth model.Linear) cost.Class
 	slower   map[int]float64 // from request n on worker 0 is so many times slower
+	silent   bool            // nothing streams
+	scraped  bool            // engines show their counters every second
 	smallHBM bool            // HBM is small, so that loads from CPU matter
 	schedule model.Schedule
 	config   Config
@@ -191,7 +194,9 @@ func (g *ground) advance(i int, to float64) {
 			f := g.flights[e.ID]
 			f.cached = e.HBMTokens + e.TierTokens
 			g.at(e.At)
-			g.router.FirstByte(f.d)
+			if !g.cfg.silent {
+				g.router.FirstByte(f.d)
+			}
 			g.done = append(g.done, groundResult{i, float64(f.d.PredictedTTFT.Microseconds()), e.At - f.sent, f.prompt})
 		case model.Finished:
 			f := g.flights[e.ID]
@@ -259,6 +264,11 @@ func (g *ground) play() {
 	var talks []*talk
 	for n := range g.cfg.requests {
 		now += rng.ExpFloat64() / (g.cfg.rate * float64(g.cfg.workers)) * 1e6
+		for g.cfg.scraped && g.scrapedAt+1e6 < now {
+			g.scrapedAt += 1e6
+			g.run(g.scrapedAt)
+			g.scrape()
+		}
 		g.run(now)
 		g.at(now)
 		if by, ok := g.cfg.slower[n]; ok {
@@ -284,6 +294,20 @@ func (g *ground) play() {
 	}
 }
 
+// scrape shows the engines' counters.
+func (g *ground) scrape() {
+	g.at(g.scrapedAt)
+	known := func(v float64) engine.Value { return engine.Value{Value: v, Known: true} }
+	for i, e := range g.engines {
+		s := e.Stats()
+		g.inlets[i].Scraped(g.clock.Now(), engine.RankTelemetry{
+			Running: known(float64(s.Running)), Waiting: known(float64(s.Waiting)), HBMTokens: known(float64(s.HBM.CapacityBlocks * groundBlock)),
+			KVUsage: known(float64(s.HBM.UsedBlocks) / float64(s.HBM.CapacityBlocks)), PrefilledTokens: known(float64(s.PrefilledTokens)),
+			InterTokens: known(float64(s.InterTokens)), InterTokenSeconds: known(s.InterTokenMicros / 1e6),
+		})
+	}
+}
+
 func lognormal(rng *rand.Rand, median, sigma float64) int {
 	return max(1, int(median*math.Exp(sigma*rng.NormFloat64())))
 }
@@ -293,7 +317,7 @@ func (g *ground) send(now float64, id uint64, t *talk, output int) {
 	for i := range tokens {
 		tokens[i] = uint32(t.id*1_000_003 + uint64(i))
 	}
-	p := &prompt.Request{Kind: prompt.Completion, Model: "m", Stream: true, N: 1, Prompts: 1, Tokens: tokens}
+	p := &prompt.Request{Kind: prompt.Completion, Model: "m", Stream: !g.cfg.silent, N: 1, Prompts: 1, Tokens: tokens}
 	d, err := g.router.Decide(Query{ID: fmt.Sprint(id), Prompt: p, Session: fmt.Sprint(t.id)})
 	if err != nil {
 		g.tb.Fatal(err)

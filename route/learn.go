@@ -100,11 +100,20 @@ const leastDecoded = 8
 
 // learn takes the times of a request that ended well into the fit.
 func (r *Router) learn(now clock.Instant, d *Decision, u Usage) {
-	if r.cfg.Fixed || !d.firstByte || !u.Known || d.query.N*d.query.Prompts != 1 {
+	if r.cfg.Fixed || !u.Known || u.PromptTokens <= 0 || d.query.N*d.query.Prompts != 1 {
 		return
 	}
 	o := &d.seen
 	current := r.constants(d.member)
+	if !d.firstByte {
+		// Nothing was seen until the end: one time for all of it.
+		o.first, o.firstAt = d.member.Ledger.Work(now, &current), now
+		if s, ok := o.firstToken(d, u, &current); ok && u.CompletionTokens > 0 {
+			o.addDecodes(&s, d, u, &current)
+			d.member.Fit.Observe(&o.base, o.class.fit, &s)
+		}
+		return
+	}
 	if s, ok := o.firstToken(d, u, &current); ok {
 		d.member.Fit.Observe(&o.base, o.class.fit, &s)
 	}
@@ -112,6 +121,25 @@ func (r *Router) learn(now clock.Instant, d *Decision, u Usage) {
 		s := o.decodes(now, d, u, &current)
 		d.member.Fit.Observe(&o.base, o.class.fit, &s)
 	}
+}
+
+// learnSteps takes what an engine said of its steps into the fit, once.
+func (r *Router) learnSteps(c *candidate) {
+	m, steps := c.member, &c.signals.Steps
+	if steps.At <= m.StepsSeen || r.cfg.Fixed {
+		return
+	}
+	m.StepsSeen = steps.At
+	prefill := c.learned.TokenMicros * steps.PrefillTokens
+	if prefill > steps.Micros/2 {
+		return // what was computed beside the decodes hides them
+	}
+	base := m.Class
+	s := cost.Sample{
+		Kind: cost.Steps, MeasuredMicros: steps.Micros, Iterations: 1, Sequences: steps.Sequences, KVTokens: steps.KVTokens,
+		PrefillTokens: steps.PrefillTokens, DoubtMicros: prefill / 2,
+	}
+	m.Fit.Observe(&base, c.group.fit, &s)
 }
 
 // firstToken makes a sample of the time to first token; ok is false where the
@@ -138,12 +166,13 @@ func (o *observation) firstToken(d *Decision, u Usage, now *cost.Class) (s cost.
 	}
 	// Those that came later fill the last of several iterations; whether they
 	// were in time for a single one can't be told.
-	more := min(iterations*room-p, max(0, span.Booked-d.booking.UncachedTokens))
-	doubt := now.TokenMicros * more / 2
-	if iterations > 1 {
-		s.PrefillTokens += more
-	} else {
-		doubt *= 2
+	doubt := 0.0
+	if more := min(iterations*room-p, span.Booked-d.booking.UncachedTokens); more > 0 && d.firstByte {
+		doubt = now.TokenMicros * more
+		if iterations > 1 {
+			s.PrefillTokens += more
+			doubt /= 2
+		}
 	}
 	if o.decoding+o.others > 0 { // a step was under way, half of it on average
 		s.Iterations += 0.5
@@ -176,6 +205,23 @@ func (o *observation) decodes(at clock.Instant, d *Decision, u Usage, now *cost.
 		PrefillTokens: span.PrefillTokens, PrefillPairs: span.PrefillPairs,
 		DoubtMicros: underWayDoubt * now.TokenMicros * span.UnderWay,
 	}
+}
+
+// addDecodes makes a sample of a first token, of a response that shows nothing
+// before its end, one of the whole response.
+func (o *observation) addDecodes(s *cost.Sample, d *Decision, u Usage, now *cost.Class) {
+	n := float64(u.CompletionTokens - 1)
+	each := 1 / s.Iterations
+	span := o.first.Since(o.booked)
+	s.Kind = cost.Responses
+	s.Sequences, s.KVTokens = s.Sequences*(1+n*each), s.KVTokens*(1+n*each)
+	s.Iterations += n
+	// Prompts computed in between, but for its own, which counts as computed
+	// when that was expected.
+	others := max(0, span.PrefillTokens-d.booking.UncachedTokens)
+	pairs := max(0, span.PrefillPairs-d.booking.UncachedPairs)
+	s.PrefillTokens, s.PrefillPairs = s.PrefillTokens+others, s.PrefillPairs+pairs
+	s.DoubtMicros += now.TokenMicros * (underWayDoubt*span.UnderWay + others/4)
 }
 
 // Fitted is what is learned of one worker.

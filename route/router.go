@@ -188,6 +188,7 @@ func (r *Router) price(now clock.Instant, m *fleet.Member, h matched, p *prompt.
 	c := candidate{member: m, cache: h.cache, source: h.source, form: h.form, signals: m.Signals(), inFlight: m.Ledger.InFlight()}
 	c.group = r.classOf(m, p.Model)
 	c.learned = r.constants(m)
+	r.learnSteps(&c)
 	c.class = limited(c.learned, &c.signals)
 	c.class.BudgetTokens = max(c.class.BudgetTokens, h.cache.StepTokens)
 	perByte, _ := r.sizes.TokensPerByte(p.Model)

@@ -33,7 +33,8 @@ type dialect struct {
 	media         [kv.NumTiers]string // names of the tiers; empty: it has no such tier
 	namer         func(root kv.Key, blockTokens int) namer
 	stored        func(b []byte, f EventForm, e stored) []byte
-	removed       func(b []byte, f EventForm, hashes []kv.EngineHash, medium string) []byte
+	removed       func(b []byte, f EventForm, hashes []kv.EngineHash, medium string, group uint16) []byte
+	tellsGroups   bool // events tell of the blocks of a sliding window
 
 	// HTTP.
 	routes     func(w *Worker, mux *http.ServeMux) // what only this engine has

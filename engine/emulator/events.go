@@ -34,6 +34,8 @@ type stored struct {
 	blockTokens int
 	medium      string
 	salt        string // of its sequence; empty: none
+	group       uint16 // 0: full attention
+	window      int    // tokens of another group's sliding window
 }
 
 // Types of events.

@@ -40,14 +40,44 @@ func TestEventsGolden(t *testing.T) {
 	}
 	for id, event := range map[string][]byte{
 		"V7":  vllmStored(nil, FormArray, run),
-		"V8b": vllmRemoved(nil, FormArray, run.hashes[:1], "GPU"),
+		"V8b": vllmRemoved(nil, FormArray, run.hashes[:1], "GPU", 0),
 		"V9":  FormArray.appendCleared(nil),
 		"V11": vllmStored(nil, FormMap, run),
-		"V13": vllmRemoved(nil, FormMap, run.hashes[:1], "GPU"),
+		"V13": vllmRemoved(nil, FormMap, run.hashes[:1], "GPU", 0),
 		"V14": FormMap.appendCleared(nil),
 	} {
 		if got := hex.EncodeToString(appendBatch(nil, 1700000000.5, 1, event, 0)); got != golden[id] {
 			t.Errorf("%s:\n got %s\nwant %s", id, got, golden[id])
+		}
+	}
+}
+
+// Blocks of a sliding window are told as those of another group, so that the
+// router knows how many of them a prefix needs.
+func TestEventsOfASlidingWindow(t *testing.T) {
+	for _, form := range []EventForm{FormArray, FormMap} {
+		w := start(t, func(c *Config) { c.Preset.WindowTokens, c.EventForm = 40, form })
+		complete(t, w.URL()+"/v1/completions", obj{"prompt": words(1, 1000), "max_tokens": 1})
+		blocks, windowed := 0, 0
+		for _, payload := range replayFrom(t, w, 0) {
+			b, err := vllm.Decode(payload, "m")
+			if err != nil || b.BadEvents+b.UnknownEvents > 0 {
+				t.Fatalf("%+v, %v", b, err)
+			}
+			for _, op := range b.Ops {
+				blocks += len(op.Blocks)
+				if op.Group == model.WindowGroup {
+					windowed += len(op.Hashes)
+				}
+			}
+			for _, g := range b.Groups {
+				if g.ID != model.WindowGroup || g.WindowTokens != 40 || g.BlockTokens != 16 {
+					t.Errorf("%s: group %+v, want one of 40 tokens", form, g)
+				}
+			}
+		}
+		if blocks == 0 || windowed != blocks {
+			t.Errorf("%s: %d blocks, %d of the window", form, blocks, windowed)
 		}
 	}
 }

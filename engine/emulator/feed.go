@@ -29,6 +29,7 @@ type feed struct {
 	pub                    *zmtp.Pub
 	router                 *zmtp.Router
 	contents               *contents
+	window                 int // tokens of the model's sliding window, if it has one
 
 	at     float64 // of the batch in the making
 	n      int
@@ -41,7 +42,7 @@ type feed struct {
 
 func newFeed(cfg Config, d *dialect) (*feed, error) {
 	f := &feed{
-		dialect: d, form: cfg.EventForm, topic: []byte(cfg.Topic), contents: newContents(cfg.BlockTokens), faults: newFaults(cfg),
+		dialect: d, form: cfg.EventForm, topic: []byte(cfg.Topic), contents: newContents(cfg.BlockTokens), window: cfg.Preset.WindowTokens, faults: newFaults(cfg),
 	}
 	if err := f.listen(cfg.EventsAddr, cfg.ReplayAddr); err != nil {
 		return nil, fmt.Errorf("emulated worker %s: %w", cfg.Name, err)
@@ -99,6 +100,9 @@ func (f *feed) tell(e model.Event, s *sequence) {
 	if f.n > 0 && e.At != f.at {
 		f.flush()
 	}
+	if e.Group != 0 && !f.dialect.tellsGroups {
+		return
+	}
 	f.at = e.At
 	f.n++
 	medium := f.dialect.media[e.Tier]
@@ -106,7 +110,7 @@ func (f *feed) tell(e model.Event, s *sequence) {
 	case model.Stored:
 		f.events = f.dialect.stored(f.events, f.form, f.stored(e, s, medium))
 	case model.Removed:
-		f.events = f.dialect.removed(f.events, f.form, e.Blocks, medium)
+		f.events = f.dialect.removed(f.events, f.form, e.Blocks, medium, e.Group)
 	case model.Cleared:
 		f.events = f.form.appendCleared(f.events)
 	}
@@ -114,7 +118,8 @@ func (f *feed) tell(e model.Event, s *sequence) {
 
 func (f *feed) stored(e model.Event, s *sequence, medium string) stored {
 	c, bt := f.contents, f.contents.blockTokens
-	out := stored{hashes: e.Blocks, hasParent: e.HasParent, parent: e.Parent, blockTokens: bt, medium: medium}
+	out := stored{hashes: e.Blocks, hasParent: e.HasParent, parent: e.Parent, blockTokens: bt, medium: medium,
+		group: e.Group, window: f.window}
 	if s != nil {
 		out.tokens, out.salt = s.tokens[e.First*bt:(e.First+len(e.Blocks))*bt], s.salt
 		for i, n := range e.Contents {

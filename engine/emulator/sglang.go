@@ -100,7 +100,7 @@ func sglangStored(b []byte, f EventForm, e stored) []byte {
 }
 
 // sglangRemoved appends a BlockRemoved.
-func sglangRemoved(b []byte, f EventForm, hashes []kv.EngineHash, medium string) []byte {
+func sglangRemoved(b []byte, f EventForm, hashes []kv.EngineHash, medium string, _ uint16) []byte {
 	if f == FormArray {
 		b = appendString(appendArrayLen(b, 3), typeRemoved)
 		return appendString(appendSignedHashes(b, hashes), medium)

@@ -49,9 +49,9 @@ func TestSGLangEventsGolden(t *testing.T) {
 		"S2":  {sglangStored(nil, FormArray, page(0, "GPU")), sglangStored(nil, FormArray, page(1, "GPU"))},
 		"S3":  {sglangStored(nil, FormArray, salted)},
 		"S4":  {sglangStored(nil, FormArray, page(0, "CPU_PINNED"))},
-		"S5":  {sglangRemoved(nil, FormArray, hashes[:1], "GPU")},
+		"S5":  {sglangRemoved(nil, FormArray, hashes[:1], "GPU", 0)},
 		"S6":  {FormArray.appendCleared(nil)},
-		"S9":  {sglangRemoved(nil, FormMap, hashes[:1], "CPU_PINNED")},
+		"S9":  {sglangRemoved(nil, FormMap, hashes[:1], "CPU_PINNED", 0)},
 		"S10": {FormMap.appendCleared(nil)},
 	} {
 		got := hex.EncodeToString(appendBatch(nil, 1700000000.5, len(events), slices.Concat(events...), 0))

@@ -10,7 +10,7 @@ import (
 func vllmDialect() *dialect {
 	return &dialect{
 		engine: VLLM, version: "0.25.1+emulated", form: FormMap, replaysTopic: true,
-		media: [kv.NumTiers]string{kv.HBM: "GPU", kv.CPU: "CPU", kv.Disk: "FS", kv.Remote: "STORAGE", kv.Other: "OTHER"},
+		tellsGroups: true, media: [kv.NumTiers]string{kv.HBM: "GPU", kv.CPU: "CPU", kv.Disk: "FS", kv.Remote: "STORAGE", kv.Other: "OTHER"},
 		namer: vllmNames, stored: vllmStored, removed: vllmRemoved,
 		routes: vllmRoutes, ownedBy: "vllm", stopMember: `,"stop_reason":null`,
 		errorBody: func(e apiError) any { return map[string]apiError{"error": e} },
@@ -44,9 +44,12 @@ func vllmNames(root kv.Key, blockTokens int) namer {
 	}
 }
 
-const attentionKind = "full_attention"
+const (
+	attentionKind = "full_attention"
+	windowKind    = "sliding_window"
+)
 
-// vllmStored appends a BlockStored of the one group of a full-attention model.
+// vllmStored appends a BlockStored.
 func vllmStored(b []byte, f EventForm, e stored) []byte {
 	if f == FormArray {
 		b = appendString(appendArrayLen(b, 12), typeStored)
@@ -58,11 +61,17 @@ func vllmStored(b []byte, f EventForm, e stored) []byte {
 		b = appendString(b, e.medium)
 		b = appendNil(b) // lora_name
 		b = appendExtraKeys(b, e)
-		b = appendUint(b, 0) // group_idx
-		b = appendString(b, attentionKind)
-		return appendNil(b) // sliding window
+		b = appendUint(b, uint64(e.group)) // group_idx
+		if e.group != 0 {
+			return appendUint(appendString(b, windowKind), uint64(e.window))
+		}
+		return appendNil(appendString(b, attentionKind)) // no sliding window
 	}
-	b = appendMapLen(b, 11)
+	members := 11
+	if e.group != 0 {
+		members++
+	}
+	b = appendMapLen(b, members)
 	b = appendString(appendString(b, "type"), typeStored)
 	b = appendHashes(appendString(b, "block_hashes"), e.hashes)
 	b = appendParent(appendString(b, "parent_block_hash"), e)
@@ -72,8 +81,13 @@ func vllmStored(b []byte, f EventForm, e stored) []byte {
 	b = appendString(appendString(b, "medium"), e.medium)
 	b = appendNil(appendString(b, "lora_name"))
 	b = appendExtraKeys(appendString(b, "extra_keys"), e)
-	b = appendUint(appendString(b, "group_idx"), 0)
-	return appendString(appendString(b, "kv_cache_spec_kind"), attentionKind)
+	b = appendUint(appendString(b, "group_idx"), uint64(e.group))
+	b = appendString(b, "kv_cache_spec_kind")
+	if e.group == 0 {
+		return appendString(b, attentionKind)
+	}
+	b = appendString(appendString(b, windowKind), "kv_cache_spec_sliding_window")
+	return appendUint(b, uint64(e.window))
 }
 
 // appendExtraKeys appends what tells equal tokens apart: a salt, of the first
@@ -91,17 +105,17 @@ func appendExtraKeys(b []byte, e stored) []byte {
 }
 
 // vllmRemoved appends a BlockRemoved.
-func vllmRemoved(b []byte, f EventForm, hashes []kv.EngineHash, medium string) []byte {
+func vllmRemoved(b []byte, f EventForm, hashes []kv.EngineHash, medium string, group uint16) []byte {
 	if f == FormArray {
 		b = appendString(appendArrayLen(b, 4), typeRemoved)
 		b = appendString(appendHashes(b, hashes), medium)
-		return appendUint(b, 0)
+		return appendUint(b, uint64(group))
 	}
 	b = appendMapLen(b, 4)
 	b = appendString(appendString(b, "type"), typeRemoved)
 	b = appendHashes(appendString(b, "block_hashes"), hashes)
 	b = appendString(appendString(b, "medium"), medium)
-	return appendUint(appendString(b, "group_idx"), 0)
+	return appendUint(appendString(b, "group_idx"), uint64(group))
 }
 
 func vllmRoutes(w *Worker, mux *http.ServeMux) {

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/sim"
@@ -20,7 +21,12 @@ var peers = []string{
 func madeUp(name string, n, seeds int) *sim.Table {
 	r := clock.Rand(1, name)
 	t := &sim.Table{
-		Scenario: sim.Scenario{Name: name, Set: "B"}, Column: sim.Learned,
+		Scenario: sim.Scenario{
+			Name: name, Set: "B", Workload: sim.Workload{Kind: sim.Trace, Speed: 2}, Replicas: 3,
+			Fleet: sim.Fleet{Workers: 8, Preset: "llama3-70b-h100-tp4", Profile: "vllm"},
+			Goals: sim.Goals{TTFT: 5 * time.Second, TPOT: 100 * time.Millisecond},
+		},
+		Column:   sim.Learned,
 		Policies: map[string]*sim.Row{}, Pictures: map[string]*sim.Picture{}, DecisionMicros: map[string]float64{},
 		Bound: sim.Bound{TTFTMean: 0.52 + 0.05*r.Float64(), Cached: 0.366},
 	}

@@ -35,6 +35,12 @@ type figure struct {
 	of          func(*sim.Row) float64
 }
 
+// absent tells that v says that the figure was not measured: nothing takes no
+// time, and these two are left out of sim.Row by a zero.
+func (f *figure) absent(v float64) bool {
+	return f.kind == inSeconds && v <= 0 || v == 0 && (f.name == "cached_error" || f.name == "capacity_speed")
+}
+
 // decision is the one figure that is not in sim.Row.
 const decision = "decision_us"
 
@@ -130,10 +136,10 @@ func columns(t *sim.Table, order []string) []column {
 		for _, name := range order {
 			row := t.Policies[name]
 			v := cell{f.of(row), math.NaN()}
-			if f.kind == inSeconds && v.value <= 0 {
-				v.value = math.NaN() // nothing takes no time: it did not happen
+			if f.absent(v.value) {
+				v = cell{math.NaN(), math.NaN()}
 			}
-			if ci, ok := row.CI95[f.name]; ok && !single(t) {
+			if ci, ok := row.CI95[f.name]; ok && !single(t) && known(v.value) {
 				v.ci = ci
 			}
 			c.cells = append(c.cells, v)

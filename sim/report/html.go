@@ -45,6 +45,7 @@ type pageScenario struct {
 	Set    string
 	Column string
 	Runs   string
+	What   string
 	Single bool
 	JSON   string // the scenario as data
 	Tables []pageTable
@@ -148,7 +149,7 @@ func newPageScenario(i int, t *sim.Table) (pageScenario, error) {
 	if err != nil {
 		return pageScenario{}, fmt.Errorf("report: scenario %q as data: %w", t.Scenario.Name, err)
 	}
-	s := pageScenario{Index: i, Name: t.Scenario.Name, Set: t.Scenario.Set, Column: string(t.Column), Runs: runs(t), Single: single(t), JSON: string(about)}
+	s := pageScenario{Index: i, Name: t.Scenario.Name, Set: t.Scenario.Set, Column: string(t.Column), Runs: runs(t), What: t.Scenario.Describe(), Single: single(t), JSON: string(about)}
 	order := names(t)
 	all := columns(t, order)
 	cut := 0

@@ -26,6 +26,7 @@ type plotPolicy struct {
 
 type plotScenario struct {
 	Name     string       `json:"name"`
+	What     string       `json:"what"`
 	Single   bool         `json:"single"`
 	Bound    plotBound    `json:"bound"`
 	Rows     []plotRow    `json:"rows"`
@@ -111,7 +112,7 @@ func newPlotData(tables []*sim.Table) plotData {
 	d := plotData{Policies: looks}
 	for _, t := range tables {
 		s := plotScenario{
-			Name: t.Scenario.Name, Single: single(t), Bound: plotBound{num(t.Bound.TTFTMean), num(t.Bound.Cached)},
+			Name: t.Scenario.Name, What: t.Scenario.Describe(), Single: single(t), Bound: plotBound{num(t.Bound.TTFTMean), num(t.Bound.Cached)},
 			Versus: []plotVersus{}, GoalTTFT: num(t.Scenario.Goals.TTFT.Seconds()), GoalTPOT: num(t.Scenario.Goals.TPOT.Seconds()),
 		}
 		for _, name := range names(t) {

@@ -100,7 +100,7 @@ func writeBlock(b *strings.Builder, t *sim.Table, o TableOptions) {
 	if o.Color {
 		title = ansiBold + title + ansiReset
 	}
-	fmt.Fprintf(b, "%s, column %s, %s\n\n", title, plain(string(t.Column)), runs(t))
+	fmt.Fprintf(b, "%s, column %s, %s\n%s\n\n", title, plain(string(t.Column)), runs(t), cut(plain(t.Scenario.Describe()), o.Width))
 	g.write(b, o.Color)
 	b.WriteByte('\n')
 	for _, name := range order {
@@ -186,14 +186,12 @@ func newGrid(t *sim.Table, order []string, cols []column, stacked bool, gap int)
 	return g
 }
 
-// measure finds the widths. Names longer than 28 are cut.
+// measure cuts names to 28 and finds the widths.
 func (g *grid) measure(cols int) {
 	g.widths = make([]int, 1+cols)
 	for i := range g.lines {
 		l := &g.lines[i]
-		if r := []rune(l.name); len(r) > 28 {
-			l.name = string(r[:27]) + "…"
-		}
+		l.name = cut(l.name, 28)
 		g.widths[0] = max(g.widths[0], utf8.RuneCountInString(l.name))
 		for j, c := range l.cells {
 			g.widths[1+j] = max(g.widths[1+j], utf8.RuneCountInString(c))
@@ -231,6 +229,14 @@ func (g *grid) write(b *strings.Builder, color bool) {
 		}
 		b.WriteString(text + "\n")
 	}
+}
+
+// cut shortens s to a width.
+func cut(s string, width int) string {
+	if r := []rune(s); len(r) > width {
+		return string(r[:width-1]) + "…"
+	}
+	return s
 }
 
 // pad fills s to a width, to the left unless it is negative.

@@ -4,7 +4,6 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const policies = data.policies, first = policies.map(p => p.shown);
-  const byName = new Map(policies.map(p => [p.name, p]));
   const at = id => document.getElementById(id);
   const plots = at("plots");
   let scene = data.scenarios[0], printing = false;
@@ -41,7 +40,7 @@
       { title: "TTFT", note: "mean; thin line p50 to p99", kind: "log", domain: [span[0] * 0.9, span[1] * 1.1], tick: words.secondsTick, room: 58, at: scene.bound.ttft > 0 ? scene.bound.ttft : null, atClass: "bound",
         draw: (r, x, y, add) => put(add, r.p50 > 0 && svg("line", { x1: round(x(r.p50)), x2: round(x(r.p99)), y1: y, y2: y, style: `stroke:${hue(r.policy)}`, "data-p": r.p }), r.ttft.v > 0 && bar(r, x, y, r.ttft), r.ttft.v > 0 && dot(r, x, y, r.ttft.v)),
         words: r => words.seconds(r.ttft.v) },
-      { title: "Goodput", note: "share of requests within both objectives" + (scene.goal_ttft > 0 ? `: TTFT ${words.secondsTick(scene.goal_ttft)}, TPOT ${words.secondsTick(scene.goal_tpot)}` : ""), kind: "linear", domain: [Math.max(0, Math.floor(good[0] * 20) / 20 - 0.02), Math.min(1.01, good[1] + 0.02)], tick: words.percentTick, room: 86,
+      { title: "Goodput", note: scene.goal_ttft > 0 ? `TTFT < ${words.secondsTick(scene.goal_ttft)} and TPOT < ${words.secondsTick(scene.goal_tpot)}` : "share within both objectives", kind: "linear", domain: [Math.max(0, Math.floor(good[0] * 20) / 20 - 0.02), Math.min(1.01, good[1] + 0.02)], tick: words.percentTick, room: 86,
         draw: (r, x, y, add) => put(add, bar(r, x, y, r.goodput), dot(r, x, y, r.goodput.v)), words: r => pm(r.goodput, true) },
       { title: "Prompt tokens cached", note: "dark: in HBM, light: loaded from a tier", kind: "linear", domain: [0, hits[1] * 1.06 || 1], tick: words.percentTick, room: 54, at: scene.bound.cached, atClass: "bound",
         draw: (r, x, y, add) => put(add, svg("rect", { x: x(0), y: y - 5, width: round(x(r.hbm || 0) - x(0)), height: 10, style: "fill:var(--hbm)" }), svg("rect", { x: round(x(r.hbm || 0)), y: y - 5, width: round(x(r.tier || 0) - x(0)), height: 10, style: "fill:var(--tier)" })),
@@ -65,20 +64,21 @@
     const pairs = new Map();
     for (const v of scene.versus) {
       const key = JSON.stringify([v.a, v.b]);
-      if (!pairs.has(key)) pairs.set(key, { label: one ? v.b : `${v.a} / ${v.b}`, by: new Map() });
+      if (!pairs.has(key)) pairs.set(key, { label: one ? v.b : `${v.a} / ${v.b}`, than: v.b, by: new Map() });
       pairs.get(key).by.set(v.f, v);
     }
     const s = section(one ? `${scene.versus[0].a} against each peer` : "Policies against each other",
       scene.single ? "Ratio of the two figures on one and the same seed. A single run: no interval, no claim."
         : "Ratio of the two figures, paired by seed, with its 95 % interval. Filled: the interval leaves out 1. Blue is better for the policy named first, orange worse.", true);
+    const place = name => scene.rows.findIndex(r => policies[r.p].name === name);
     const decided = v => v.lo < v.hi && (v.lo > 1 || v.hi < 1);
     const colour = v => !decided(v) || !v.better ? "var(--soft)" : (v.r - 1) * v.better > 0 ? "var(--p0)" : "var(--p1)";
     const box = html("div"); s.append(box);
-    panels(box, inner(), "Ratios with 95 % intervals", [...pairs.values()], figures.map(f => {
+    panels(box, inner(), "Ratios with 95 % intervals", [...pairs.values()].sort((a, b) => place(a.than) - place(b.than)), figures.map(f => {
       const mine = scene.versus.filter(v => v.f === f), better = mine[0].better;
       const [lo, hi] = extent(mine.flatMap(v => [v.lo, v.hi, v.r]).filter(v => v > 0).concat(1), [0.5, 2]);
       const margin = Math.max(1.02, (hi / lo) ** 0.06);
-      return { title: f[0].toUpperCase() + f.slice(1), note: better < 0 ? "ratio; left of 1 is better" : better > 0 ? "ratio; right of 1 is better" : "ratio", kind: "log", domain: [lo / margin, hi * margin], tick: short, room: 122, at: 1, atClass: "axis",
+      return { title: f[0].toUpperCase() + f.slice(1), note: better < 0 ? "ratio; left of 1 is better" : better > 0 ? "ratio; right of 1 is better" : "ratio", kind: "log", domain: [lo / margin, hi * margin], tick: short, room: 140, at: 1, atClass: "axis",
         draw: (r, x, y, add) => {
           const v = r.by.get(f);
           if (!v || !(v.r > 0)) return;
@@ -87,7 +87,9 @@
         },
         words: r => {
           const v = r.by.get(f);
-          return !v || !known(v.r) ? "–" : v.lo < v.hi ? `${v.r.toFixed(2)} [${v.lo.toFixed(2)}, ${v.hi.toFixed(2)}]` : v.r.toFixed(2);
+          if (!v || !known(v.r)) return "–";
+          const n = v.hi - v.lo < 0.02 ? 3 : 2;
+          return v.lo < v.hi ? `${v.r.toFixed(n)} [${v.lo.toFixed(n)}, ${v.hi.toFixed(n)}]` : v.r.toFixed(n);
         } };
     }));
   }
@@ -170,7 +172,7 @@
         root.append(line(left, y(t), w - 6, y(t), t ? "grid" : "axis"));
         if (i % n === 0) root.append(text(left - 5, y(t) + 4, words.percentTick(t), "soft num", "end"));
       }
-      const ticks = linearTicks(0, end / per[0], 3);
+      const ticks = linearTicks(0, end / per[0], 4);
       ticks.forEach((t, j) => root.append(text(time(t * per[0]), h - 3, short(t) + (j === ticks.length - 1 ? " " + per[1] : ""), "soft num", j ? j === ticks.length - 1 && time(t * per[0]) > w - 26 ? "end" : "middle" : "start")));
       const x = j => time((j + .5) * r.pic.dt);
       x.n = seriesLength(r.pic);
@@ -282,7 +284,7 @@
   function draw() {
     const i = data.scenarios.indexOf(scene);
     for (const s of document.querySelectorAll("[data-scenario]")) s.hidden = Number(s.dataset.scenario) !== i;
-    plots.replaceChildren();
+    plots.replaceChildren(html("p", { class: "what" }, html("b", {}, scene.name), ": " + scene.what));
     for (const figure of [glance, forest, cdfs, hits, loads, terms, goodput]) figure();
   }
 

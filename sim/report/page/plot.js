@@ -85,7 +85,7 @@ function digits(v) {
   const a = Math.abs(v);
   return a >= 100 || a === 0 ? v.toFixed(0) : a >= 10 ? v.toFixed(1) : a >= 1 ? v.toFixed(2) : v.toPrecision(2);
 }
-const short = v => String(Number(v.toPrecision(3)));
+const short = v => String(Number(v.toPrecision(4)));
 const known = v => v !== null && v !== undefined;
 const words = {
   seconds: v => !known(v) ? "–" : v < 1e-3 ? digits(v * 1e6) + " µs" : v < 1 ? digits(v * 1e3) + " ms" : digits(v) + " s",
@@ -146,7 +146,7 @@ function panels(into, width, label, rows, all) {
       const x0 = names + j * (each + gap), x1 = x0 + each - p.room, bottom = head + rows.length * rowH;
       const x = scale(p.kind, ...p.domain, x0 + 6, x1 - 6);
       root.append(text(x0, 13, p.title, "strong"), text(x0, 28, fit(p.note, each, 11), "soft"));
-      xAxis(root, x, Math.floor((x1 - x0) / 52), head, bottom, p.tick);
+      xAxis(root, x, Math.floor((x1 - x0) / 40), head, bottom, p.tick);
       root.append(line(x0, bottom, x1, bottom, "axis"));
       if (known(p.at)) root.append(line(x(p.at), head - 4, x(p.at), bottom, p.atClass));
       rows.forEach((r, i) => {

@@ -51,7 +51,7 @@ type plotRow struct {
 	Tier    num          `json:"tier"`
 	CoV     plotSpan     `json:"cov"`
 	Failed  num          `json:"failed"`
-	All     num          `json:"requests"`
+	All     int64        `json:"requests"`
 	Picture *plotPicture `json:"pic"`
 }
 
@@ -127,7 +127,7 @@ func newPlotData(tables []*sim.Table) plotData {
 			s.Rows = append(s.Rows, plotRow{
 				Policy: index[name], TTFT: span("ttft_mean_s", r.TTFTMean), P50: num(r.TTFTP50), P99: num(r.TTFTP99),
 				Goodput: span("goodput", r.Goodput), HBM: num(r.HitHBM), Tier: num(r.HitTier), CoV: span("load_cov", r.LoadCoV),
-				Failed: num(r.Failed), All: num(r.Requests),
+				Failed: num(r.Failed), All: int64(math.Round(r.Requests)),
 				Picture: newPlotPicture(t.Pictures[name]),
 			})
 		}

@@ -54,7 +54,7 @@
   // Latencies are of the requests that were answered, so say which were not.
   function failed(s) {
     const bad = rows().filter(r => r.failed > 0).map(r => `${r.label} ${short(r.failed)}`);
-    if (bad.length) s.append(html("p", { class: "note" }, `Requests without a full answer, of ${Math.round(scene.rows[0].requests)}: ${bad.join(", ")}.`));
+    if (bad.length) s.append(html("p", { class: "note" }, `Requests without a full answer, of ${scene.rows[0].requests}: ${bad.join(", ")}.`));
   }
 
   // Paired ratios, one column for each figure.
@@ -88,7 +88,7 @@
         words: r => {
           const v = r.by.get(f);
           if (!v || !known(v.r)) return "–";
-          const n = v.hi - v.lo < 0.02 ? 3 : 2;
+          const n = Math.abs(v.r - 1) < 0.02 && v.hi - v.lo < 0.02 ? 3 : 2; // near 1, a digit more
           return v.lo < v.hi ? `${v.r.toFixed(n)} [${v.lo.toFixed(n)}, ${v.hi.toFixed(n)}]` : v.r.toFixed(n);
         } };
     }));

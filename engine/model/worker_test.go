@@ -3,7 +3,6 @@ package model
 import (
 	"errors"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -261,35 +260,6 @@ func TestRefused(t *testing.T) {
 		if _, err := New(c); err == nil {
 			t.Errorf("%+v was accepted", c)
 		}
-	}
-}
-
-// Poisson arrivals, constant service, one server: the mean wait of M/D/1 is
-// ρ·service/(2(1−ρ)).
-func TestMD1Queue(t *testing.T) {
-	c := small(160000)
-	c.BudgetTokens = 512
-	w := newWorker(t, c)
-	service := lin.A + lin.E*512 + lin.Q*512*256
-	rnd := rand.New(rand.NewPCG(1, 2))
-	const n, rho = 200000, 0.7
-	arrival := make([]float64, n)
-	at, wait := 0.0, 0.0
-	sink := func(e Event) {
-		if e.Kind == Finished {
-			wait += e.At - arrival[e.ID] - service
-		}
-	}
-	for i := range arrival {
-		at += rnd.ExpFloat64() * service / rho
-		arrival[i] = at
-		w.Advance(at, sink)
-		submit(t, w, at, Request{ID: uint64(i), PromptTokens: 512, OutputTokens: 1})
-	}
-	drain(w, sink)
-	want := rho * service / (2 * (1 - rho))
-	if got := wait / n; math.Abs(got-want) > 0.03*want {
-		t.Errorf("mean wait %v, want %v within 3 %%", got, want)
 	}
 }
 

@@ -114,7 +114,8 @@ func drawLoad(t *rapid.T) Load {
 
 func drawHit(t *rapid.T, isl float64) Hit {
 	hbm := rapid.Float64Range(0, isl).Draw(t, "hbm")
-	return Hit{hbm, rapid.Float64Range(0, isl-hbm).Draw(t, "lower"), kv.Tier(rapid.IntRange(1, 4).Draw(t, "tier"))}
+	return Hit{HBMTokens: hbm, InUseTokens: rapid.Float64Range(0, hbm).Draw(t, "in use"),
+		LowerTokens: rapid.Float64Range(0, isl-hbm).Draw(t, "lower"), Tier: kv.Tier(rapid.IntRange(1, 4).Draw(t, "tier"))}
 }
 
 func TestEveryTermIsAtLeastZero(t *testing.T) {

@@ -115,6 +115,7 @@ type Request struct {
 // Hit is how much of the prompt a worker holds.
 type Hit struct {
 	HBMTokens   float64
+	InUseTokens float64 // part of HBMTokens that requests in flight hold: it takes no more room
 	LowerTokens float64 // found after them in one lower tier
 	Tier        kv.Tier // that tier
 }

@@ -126,7 +126,7 @@ func available(rho float64) float64 { return max(1-rho, minAvailable) }
 func (c *Class) admission(l *Load, r Request, h Hit, ahead, base, room float64) float64 {
 	needTokens := 0.0
 	if c.CapacityTokens > 0 {
-		needTokens = l.UniqueTokens + r.PromptTokens - h.HBMTokens - watermark*c.CapacityTokens
+		needTokens = l.UniqueTokens + r.PromptTokens - h.InUseTokens - watermark*c.CapacityTokens
 	}
 	needSeqs := 0.0
 	if c.MaxSeqs > 0 {

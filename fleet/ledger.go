@@ -7,17 +7,24 @@ import (
 
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/cost"
+	"github.com/rhizome-router/rhizome/kv"
 )
 
 // Booking is one request's share of a worker, from the decision to the end.
 // Its exported fields are set before [Ledger.Book] and not changed after.
 type Booking struct {
 	PromptTokens   float64
-	HBMTokens      float64 // hit in HBM: held together with others
+	HBMTokens      float64 // hit in HBM
 	UncachedTokens float64 // p
 	UncachedPairs  float64 // p·(ctx + p/2)
 	OutputTokens   float64 // d, predicted, per choice
 	Choices        float64
+	// Keys name the leading parts of the prompt, KeyTokens tokens each, so that
+	// a prefix which several requests hold is counted once; nil: it shares
+	// nothing. InUseTokens is what others in flight held of it at booking.
+	Keys        []kv.Key
+	KeyTokens   float64
+	InUseTokens float64
 	// PredictedTTFT is how long the first token should take.
 	PredictedTTFT time.Duration
 	// Silent says that the response shows no first token (not a stream), so
@@ -47,6 +54,7 @@ type Ledger struct {
 	sums      sums
 	// headSince is when the prefill of queue[0] could start.
 	headSince clock.Instant
+	occupied  occupied
 	work      Work
 	workAt    clock.Instant
 	scratch   []cost.Resident
@@ -59,7 +67,7 @@ type sums struct {
 	queuedTokens, queuedPairs float64
 	sequences                 float64 // decoding, choices counted
 	contextTokens             float64 // of decoding ones
-	uniqueTokens              float64 // KV of all that only they hold
+	ownTokens                 float64 // KV that only one of them holds: see Booking.ownTokens
 	finishSeconds             float64 // Σ predicted finish, weighted by choices
 }
 
@@ -89,7 +97,15 @@ func (l *Ledger) Book(now clock.Instant, b *Booking) {
 	l.booked.Add(1)
 	l.sums.queuedTokens += b.UncachedTokens
 	l.sums.queuedPairs += b.UncachedPairs
-	l.sums.uniqueTokens += b.uniqueTokens()
+	l.sums.ownTokens += b.ownTokens()
+	l.occupied.add(b.Keys, b.KeyTokens)
+}
+
+// InUseTokens returns how many leading tokens of a prompt the requests in
+// flight hold already, to within some blocks: admitting it takes no room for
+// them. What lies idle in the cache does take room once it is used.
+func (l *Ledger) InUseTokens(keys []kv.Key, keyTokens float64) float64 {
+	return float64(l.occupied.leading(keys)) * keyTokens
 }
 
 // FirstToken moves b from the queue to the decoding ones; tokenTime is the
@@ -131,9 +147,10 @@ func (l *Ledger) Release(now clock.Instant, b *Booking) {
 	}
 	b.stage = released
 	l.booked.Add(-1)
-	l.sums.uniqueTokens -= b.uniqueTokens()
+	l.sums.ownTokens -= b.ownTokens()
+	l.occupied.remove(b.Keys)
 	if l.InFlight() == 0 {
-		l.sums = sums{} // nothing drifts, however long the process lives
+		l.sums, l.occupied.tokens = sums{}, 0 // nothing drifts, however long the process lives
 	}
 }
 
@@ -171,7 +188,7 @@ const settleScan = 16
 func (l *Ledger) Load(now clock.Instant, class *cost.Class, tokenTime time.Duration, needResidents bool) cost.Load {
 	load := cost.Load{
 		QueuedTokens: l.sums.queuedTokens, QueuedPairs: l.sums.queuedPairs, QueuedSeqs: len(l.queue),
-		Decoding: l.sums.sequences, ContextTokens: l.sums.contextTokens, UniqueTokens: l.sums.uniqueTokens,
+		Decoding: l.sums.sequences, ContextTokens: l.sums.contextTokens, UniqueTokens: l.sums.ownTokens + l.occupied.tokens,
 	}
 	tokens, pairs := l.progress(now, class)
 	load.QueuedTokens = max(0, load.QueuedTokens-tokens)
@@ -187,7 +204,7 @@ func (l *Ledger) Load(now clock.Instant, class *cost.Class, tokenTime time.Durat
 			if tokenTime > 0 {
 				remaining = max(1, float64(b.finishAt.Sub(now))/float64(tokenTime))
 			}
-			l.scratch = append(l.scratch, cost.Resident{RemainingTokens: remaining, ExclusiveTokens: b.uniqueTokens()})
+			l.scratch = append(l.scratch, cost.Resident{RemainingTokens: remaining, ExclusiveTokens: b.exclusiveTokens()})
 		}
 		load.Residents = l.scratch
 	}
@@ -228,9 +245,15 @@ func prefillMicros(b *Booking, class *cost.Class) float64 {
 	return max(1, alone.PrefillMicros+class.PairMicros*(b.UncachedPairs-cost.Pairs(b.UncachedTokens, 0)))
 }
 
-// uniqueTokens is the KV that only b holds at its full length.
-func (b *Booking) uniqueTokens() float64 {
-	return b.PromptTokens - b.HBMTokens + b.Choices*b.OutputTokens
+// exclusiveTokens is the KV that b's end will free: what it holds at its full
+// length and nobody else does.
+func (b *Booking) exclusiveTokens() float64 {
+	return b.PromptTokens - b.InUseTokens + b.Choices*b.OutputTokens
+}
+
+// ownTokens is the KV of b, at its full length, that no key stands for.
+func (b *Booking) ownTokens() float64 {
+	return max(0, b.PromptTokens-float64(covered(len(b.Keys)))*b.KeyTokens) + b.Choices*b.OutputTokens
 }
 
 // contextTokens is what b's sequences read in an average step.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/cost"
+	"github.com/rhizome-router/rhizome/kv"
 	"pgregory.net/rapid"
 )
 
@@ -14,6 +15,41 @@ func booking(prompt, hit float64) *Booking {
 	p := prompt - hit
 	return &Booking{PromptTokens: prompt, HBMTokens: hit, UncachedTokens: p, UncachedPairs: cost.Pairs(p, hit),
 		OutputTokens: 100, Choices: 1, PredictedTTFT: time.Second}
+}
+
+// prefixes names the blocks of a prompt; prompts of one family lead one another.
+func prefixes(family, n int) []kv.Key {
+	keys := make([]kv.Key, n)
+	for i := range keys {
+		keys[i] = kv.Key(family<<32 | i + 1)
+	}
+	return keys
+}
+
+// What two requests share takes room once, and what they use already takes
+// none; a block that merely lies in the cache takes room when it is used.
+func TestLedgerCountsSharedPrefixesOnce(t *testing.T) {
+	var l Ledger
+	class := cost.Generic()
+	a, b := booking(1600, 1500), booking(2400, 1600)
+	a.Keys, a.KeyTokens = prefixes(1, 16), 100
+	b.Keys, b.KeyTokens = prefixes(1, 24), 100
+	if in := l.InUseTokens(a.Keys, 100); in != 0 {
+		t.Errorf("%v tokens are in use on an idle worker", in)
+	}
+	l.Book(0, a)
+	if in := l.InUseTokens(b.Keys, 100); in != 1600 {
+		t.Errorf("%v tokens of the prompt are in use, want all 1600 of the one in flight", in)
+	}
+	b.InUseTokens = 1600
+	l.Book(0, b)
+	if got := l.Load(0, &class, time.Millisecond, false).UniqueTokens; got != 2400+200 {
+		t.Errorf("%v tokens are occupied, want 2400 and twice 100 of output", got)
+	}
+	l.Release(0, a)
+	if got := l.Load(0, &class, time.Millisecond, false).UniqueTokens; got != 2400+100 {
+		t.Errorf("%v tokens are occupied when the first has ended, want 2500", got)
+	}
 }
 
 func TestLedgerFollowsARequest(t *testing.T) {
@@ -33,10 +69,10 @@ func TestLedgerFollowsARequest(t *testing.T) {
 	l.FirstToken(now, a, step)
 	l.FirstToken(now, a, step) // twice is once
 	got := l.Load(now, &class, step, true)
-	if got.QueuedTokens != 1000 || got.Decoding != 1 || got.ContextTokens != 8050 || got.UniqueTokens != 2100+1100 {
+	if got.QueuedTokens != 1000 || got.Decoding != 1 || got.ContextTokens != 8050 || got.UniqueTokens != 8100+1100 {
 		t.Errorf("while decoding: %+v", got)
 	}
-	if len(got.Residents) != 1 || got.Residents[0] != (cost.Resident{RemainingTokens: 100, ExclusiveTokens: 2100}) {
+	if len(got.Residents) != 1 || got.Residents[0] != (cost.Resident{RemainingTokens: 100, ExclusiveTokens: 8100}) {
 		t.Errorf("residents: %+v", got.Residents)
 	}
 	l.Release(now, a)
@@ -96,6 +132,8 @@ func TestLedgerSumsAreExact(t *testing.T) {
 				prompt := float64(rapid.IntRange(1, 100_000).Draw(t, "prompt"))
 				b := booking(prompt, math.Floor(prompt*rapid.Float64Range(0, 0.99).Draw(t, "hit")))
 				b.Silent = rapid.Bool().Draw(t, "silent")
+				b.Keys, b.KeyTokens = prefixes(rapid.IntRange(0, 2).Draw(t, "family"), int(prompt/100)), 100
+				b.InUseTokens = min(prompt, l.InUseTokens(b.Keys, b.KeyTokens))
 				l.Book(now, b)
 				all = append(all, b)
 				continue
@@ -110,6 +148,7 @@ func TestLedgerSumsAreExact(t *testing.T) {
 				l.Settle(now, 10*time.Millisecond)
 			}
 			var tokens, unique float64
+			held := make(map[kv.Key]bool)
 			inFlight := 0
 			for _, b := range all {
 				switch b.stage {
@@ -117,15 +156,20 @@ func TestLedgerSumsAreExact(t *testing.T) {
 					tokens += b.UncachedTokens
 					fallthrough
 				case decoding:
-					unique += b.uniqueTokens()
+					unique += b.OutputTokens
+					for _, k := range b.Keys[:covered(len(b.Keys))] {
+						held[k] = true
+					}
+					unique += b.PromptTokens - 100*float64(covered(len(b.Keys)))
 					inFlight++
 				}
 			}
-			if inFlight != l.InFlight() || math.Abs(l.sums.queuedTokens-tokens) > 1e-6 || math.Abs(l.sums.uniqueTokens-unique) > 1e-6 {
-				t.Fatalf("in flight %d of %d, queued %v of %v, unique %v of %v", l.InFlight(), inFlight,
-					l.sums.queuedTokens, tokens, l.sums.uniqueTokens, unique)
-			}
+			unique += 100 * float64(len(held))
 			load := l.Load(now, &class, 10*time.Millisecond, true)
+			if inFlight != l.InFlight() || math.Abs(l.sums.queuedTokens-tokens) > 1e-6 || math.Abs(load.UniqueTokens-unique) > 1e-6 {
+				t.Fatalf("in flight %d of %d, queued %v of %v, unique %v of %v", l.InFlight(), inFlight,
+					l.sums.queuedTokens, tokens, load.UniqueTokens, unique)
+			}
 			for i := 1; i < len(load.Residents); i++ {
 				if load.Residents[i].RemainingTokens < load.Residents[i-1].RemainingTokens {
 					t.Fatal("residents are not in the order of their end")
@@ -135,8 +179,8 @@ func TestLedgerSumsAreExact(t *testing.T) {
 		for _, b := range all {
 			l.Release(now, b)
 		}
-		if l.sums != (sums{}) || l.InFlight() != 0 {
-			t.Fatalf("not back to zero: %+v", l.sums)
+		if l.sums != (sums{}) || l.InFlight() != 0 || len(l.occupied.entries) != 0 || l.occupied.tokens != 0 {
+			t.Fatalf("not back to zero: %+v, %+v", l.sums, l.occupied)
 		}
 	})
 }

@@ -52,6 +52,7 @@ type Request struct {
 	TextBytes int
 
 	chunks    []Chunk
+	chunkKeys []kv.Key // of chunks, once asked for
 	tokenKeys map[Form][]kv.Key
 }
 

@@ -182,6 +182,18 @@ func mediaBytes(piece []byte) int {
 // ids.
 func (r *Request) Chunks() []Chunk { return r.chunks }
 
+// ChunkKeys returns the keys of Chunks. The result is shared with later calls
+// and must not be changed.
+func (r *Request) ChunkKeys() []kv.Key {
+	if r.chunkKeys == nil && len(r.chunks) > 0 {
+		r.chunkKeys = make([]kv.Key, len(r.chunks))
+		for i, c := range r.chunks {
+			r.chunkKeys[i] = c.Key
+		}
+	}
+	return r.chunkKeys
+}
+
 // Form is how an engine makes blocks of a prompt.
 type Form struct {
 	BlockTokens int

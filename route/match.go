@@ -101,11 +101,7 @@ func sentKeys(p *prompt.Request) ([]kv.Key, []prompt.Chunk) {
 	if len(chunks) == 0 {
 		return p.TokenKeys(sentForm), nil
 	}
-	keys := make([]kv.Key, len(chunks))
-	for i, c := range chunks {
-		keys[i] = c.Key
-	}
-	return keys, chunks
+	return p.ChunkKeys(), chunks
 }
 
 // tokens turns a match into tokens of a prompt of that many: at most all whole

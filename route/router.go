@@ -193,11 +193,13 @@ func (r *Router) price(now clock.Instant, m *fleet.Member, h matched, p *prompt.
 	c.class.BudgetTokens = max(c.class.BudgetTokens, h.cache.StepTokens)
 	perByte, _ := r.sizes.TokensPerByte(p.Model)
 	c.hit = h.tokens(request.PromptTokens, perByte)
+	keys, keyTokens := c.occupies(p, request.PromptTokens)
+	c.hit.InUseTokens = min(request.PromptTokens, m.Ledger.InUseTokens(keys, keyTokens))
 	step := tokenTime(&c.class, m.Ledger.InFlight())
 	m.Ledger.Settle(now, step)
 	c.load = m.Ledger.Load(now, &c.class, step, false)
 	full := c.load.Decoding+float64(c.load.QueuedSeqs)+request.Choices > float64(c.class.MaxSeqs) ||
-		c.class.CapacityTokens > 0 && c.load.UniqueTokens+request.PromptTokens > 0.9*c.class.CapacityTokens
+		c.class.CapacityTokens > 0 && c.load.UniqueTokens+request.PromptTokens-c.hit.InUseTokens > 0.9*c.class.CapacityTokens
 	if full {
 		c.load = m.Ledger.Load(now, &c.class, step, true)
 	}
@@ -207,6 +209,16 @@ func (r *Router) price(now clock.Instant, m *fleet.Member, h matched, p *prompt.
 	peers.AddTo(&c.load)
 	c.terms = cost.Score(&c.class, &c.load, request, c.hit, r.cfg.Weights)
 	return c
+}
+
+// occupies returns the keys by which the ledger tells what prompts share, and
+// how many tokens each stands for.
+func (c *candidate) occupies(p *prompt.Request, promptTokens float64) (keys []kv.Key, keyTokens float64) {
+	if c.form.BlockTokens > 0 {
+		return p.TokenKeys(c.form), float64(c.form.BlockTokens)
+	}
+	keys, _ = sentKeys(p)
+	return keys, promptTokens / float64(max(1, len(keys)))
 }
 
 // limited returns constants with the limits and bandwidths that the worker told
@@ -300,6 +312,8 @@ func (r *Router) book(now clock.Instant, q Query, request cost.Request, c *candi
 		PredictedTTFT: time.Duration(c.terms.ExpectMicros(&c.class, &c.load, request) * float64(time.Microsecond)),
 		Silent:        !q.Prompt.Stream,
 	}
+	b.Keys, b.KeyTokens = c.occupies(q.Prompt, request.PromptTokens)
+	b.InUseTokens = c.hit.InUseTokens
 	seen := r.watch(now, c)
 	c.member.Ledger.Book(now, b)
 	d := &Decision{

@@ -51,9 +51,6 @@ func (p *aibrix) Choose(now clock.Instant, r *Request) Choice {
 	if w < 0 {
 		w = p.fewest(p.ups)
 	}
-	if w < 0 {
-		return Choice{Worker: w}
-	}
 	cached := cachedTokens(r, p.tree.run(w, r.Keys))
 	p.tree.touch(now, w, r.Keys)
 	p.send(r, w, r.PromptTokens-cached)
@@ -81,9 +78,6 @@ func (p *aibrix) matched(r *Request) int {
 // spread returns the mean of the requests in flight, their standard deviation,
 // and the workers that the gate lets through.
 func (p *aibrix) spread() (mean, deviation float64, eligible []int) {
-	if len(p.ups) == 0 {
-		return 0, 0, nil
-	}
 	n := float64(len(p.ups))
 	low, high := p.book.loads[p.ups[0]].requests, 0
 	for _, w := range p.ups {

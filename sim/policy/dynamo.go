@@ -95,9 +95,6 @@ func (d *dynamo) Choose(now clock.Instant, r *Request) Choice {
 		best.offer(w, c)
 	}
 	w := best.worker
-	if w < 0 {
-		return Choice{Worker: w}
-	}
 	if d.p.Temperature > 0 {
 		w = d.ups[d.soften()]
 	}
@@ -155,9 +152,7 @@ func (d *dynamo) soften() int {
 
 // Events implements Router.
 func (d *dynamo) Events(_ clock.Instant, worker int, b *Batch) {
-	if d.up[worker] {
-		d.caches.apply(worker, b)
-	}
+	d.caches.apply(worker, b)
 }
 
 // Up implements Router.

@@ -9,9 +9,10 @@ import (
 // blocks that are all different.
 const indexBytes = 4 << 30
 
-// events is an index of all workers' caches as their KV events tell them. A
-// batch that was lost is not asked for again: what it said is missed until
-// later events say otherwise.
+// events is an index of all workers' caches as their KV events tell them, each
+// batch after the one before. A worker that is down may have restarted, and
+// tell of its new cache, before a replica hears that it is back, so batches
+// count whether it is up or not.
 type events struct {
 	index   *index.Index
 	slots   []index.Slot // by worker

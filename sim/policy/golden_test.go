@@ -158,6 +158,13 @@ func TestSMGMesh(t *testing.T) {
 	if len(seen) < 9 {
 		t.Errorf("only %d of 12 equal holders were ever chosen", len(seen))
 	}
+	// So the one idle worker of twelve is passed over now and then.
+	for w := range 11 {
+		busy(r, w, 1, 0)
+	}
+	if at := choices(r, 90, chain(1, 10)); at[11] < 40 || at[11] > 80 {
+		t.Errorf("the idle holder got %d of 90, want about two thirds", at[11])
+	}
 	// 3 of 10 blocks are not over 0.3.
 	r = alone(2, SMGMesh()).(*smgMesh)
 	r.tree.touch(0, 1, chain(1, 3))

@@ -71,16 +71,13 @@ func (s *stage) play(o op) error {
 	r := s.routers[o.replica]
 	switch o.kind {
 	case "choose":
-		if !slices.Contains(s.up[o.replica], true) {
-			return nil
-		}
 		if _, inFlight := s.owner[o.id]; inFlight {
 			return nil
 		}
 		c := r.Choose(s.now, &Request{ID: o.id, Keys: o.keys, BlockTokens: testBlock, PromptTokens: o.tokens})
 		s.owner[o.id] = o.replica
 		s.chosen = append(s.chosen, c)
-		if c.Worker < 0 || c.Worker >= len(s.seq) || !s.up[o.replica][c.Worker] {
+		if c.Worker < 0 || c.Worker >= len(s.seq) || slices.Contains(s.up[o.replica], true) && !s.up[o.replica][c.Worker] {
 			return fmt.Errorf("chose worker %d of those up %v", c.Worker, s.up[o.replica])
 		}
 		if c.CachedTokens < 0 || c.CachedTokens > max(0, o.tokens-1) || c.After < 0 {

@@ -86,9 +86,6 @@ func (p *llmdApprox) Choose(now clock.Instant, r *Request) Choice {
 		return share(p.tree.run(w, p.groups), len(p.groups))
 	}, func(w int, score float64) { best.offer(w, -score) })
 	w := best.worker
-	if w < 0 {
-		return Choice{Worker: w}
-	}
 	cached := cachedTokens(r, p.tree.run(w, p.groups)*p.group)
 	if t := &p.gauges[w].t; t.HBMTokens.Known {
 		p.tree.workers[w].cap = int(t.HBMTokens.Value) / max(1, p.group*r.BlockTokens)

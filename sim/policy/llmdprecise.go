@@ -38,7 +38,7 @@ func DefaultLLMDPrecise() LLMDPreciseParams {
 // llm-d/llm-d-kv-cache, pkg/kvcache/kvblock_scorer.go and
 // kvblock/in_memory.go (10 entries a key); llmdScores. Signals: KV events, own
 // routings for 2 s, the metrics' waiting requests and KV usage. Replicas share
-// nothing. A lost batch of events goes unnoticed.
+// nothing.
 //
 // Assumed: speculative entries, which are an option, are on.
 type llmdPrecise struct {
@@ -77,9 +77,6 @@ func (p *llmdPrecise) Choose(now clock.Instant, r *Request) Choice {
 		return p.scores[w] / float64(len(r.Keys))
 	}, func(w int, score float64) { best.offer(w, -score) })
 	w := best.worker
-	if w < 0 {
-		return Choice{Worker: w}
-	}
 	cached := cachedTokens(r, p.runs[w])
 	p.speculate(now, w, r.Keys)
 	p.send(r, w, r.PromptTokens-cached)
@@ -151,9 +148,7 @@ func (p *llmdPrecise) expire(now clock.Instant) {
 
 // Events implements Router.
 func (p *llmdPrecise) Events(_ clock.Instant, worker int, b *Batch) {
-	if p.up[worker] {
-		p.blocks.apply(worker, b)
-	}
+	p.blocks.apply(worker, b)
 }
 
 // Up implements Router.

@@ -60,9 +60,6 @@ func (l *lmetric) Choose(_ clock.Instant, r *Request) Choice {
 		best.offer(w, l.score(r, w, runs[w]))
 	}
 	w := best.worker
-	if w < 0 {
-		return Choice{Worker: w}
-	}
 	cached := cachedTokens(r, runs[w].Len())
 	l.send(r, w, r.PromptTokens-cached)
 	return Choice{Worker: w, CachedTokens: cached}
@@ -92,9 +89,7 @@ func (l *lmetric) score(r *Request, worker int, run index.Run) float64 {
 
 // Events implements Router.
 func (l *lmetric) Events(_ clock.Instant, worker int, b *Batch) {
-	if l.up[worker] {
-		l.caches.apply(worker, b)
-	}
+	l.caches.apply(worker, b)
 }
 
 // Up implements Router.

@@ -20,8 +20,9 @@ import (
 // one goroutine, in the order in which things become known to it.
 type Router interface {
 	// Choose places a request and books it. The worker is one that is up as far
-	// as this replica knows; none is never the only answer, since the laboratory
-	// refuses requests itself while no worker is up.
+	// as this replica knows. The laboratory refuses requests itself while no
+	// worker is up; a replica that has not heard yet that one is back chooses
+	// among all.
 	Choose(now clock.Instant, r *Request) Choice
 	// FirstToken tells that the first byte of a request's answer came through
 	// here, Done that the answer ended.
@@ -31,8 +32,10 @@ type Router interface {
 	Events(now clock.Instant, worker int, b *Batch)
 	// Scraped brings a look at a worker's metrics.
 	Scraped(now clock.Instant, worker int, t *engine.RankTelemetry)
-	// Up tells that a worker answers, or doesn't any more. One that comes back
-	// after a restart starts with an empty cache.
+	// Up tells that a worker answers, or doesn't any more; all do at first. One
+	// that comes back after a restart starts with an empty cache. Its first
+	// batches of events may come before the news that it is back, and if it was
+	// away for a moment only, all that tells of it is a batch numbered 0.
 	Up(now clock.Instant, worker int, up bool)
 }
 
@@ -99,7 +102,7 @@ type Peer interface {
 
 // Config is what a router is told of its fleet before it starts.
 type Config struct {
-	Workers     int
+	Workers     int // at least 1
 	Replicas    int // all of the same router, at least 1
 	BlockTokens int
 	Seed        uint64

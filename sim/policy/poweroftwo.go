@@ -20,7 +20,7 @@ func PowerOfTwo() Maker {
 // Choose implements Router.
 func (p *powerOfTwo) Choose(_ clock.Instant, r *Request) Choice {
 	a, b := p.two(p.ups)
-	if b >= 0 && p.book.loads[b].requests < p.book.loads[a].requests {
+	if p.book.loads[b].requests < p.book.loads[a].requests {
 		a = b
 	}
 	p.send(r, a, r.PromptTokens)

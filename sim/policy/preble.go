@@ -89,14 +89,11 @@ func (p *preble) Choose(now clock.Instant, r *Request) Choice {
 		}
 	}
 	p.some = holders
-	w := -1
+	var w int
 	if cached := cachedTokens(r, longest); cached > r.PromptTokens-cached {
 		w = p.exploit(holders)
 	} else {
 		w = p.explore(now, r)
-	}
-	if w < 0 {
-		return Choice{Worker: w}
 	}
 	cached := cachedTokens(r, p.tree.run(w, r.Keys))
 	p.assign(now, r, w, r.PromptTokens-cached)

@@ -16,7 +16,7 @@ type replica struct {
 	cfg    Config
 	rng    *rand.Rand
 	up     []bool
-	ups    []int // the workers that are up, ascending
+	ups    []int // the workers to choose among, ascending: those up, or all if none is
 	book   book
 	gauges []gauges
 }
@@ -32,8 +32,8 @@ func newReplica(cfg Config, rule string, i int) replica {
 	}
 	for w := range cfg.Workers {
 		r.up[w] = true
-		r.ups = append(r.ups, w)
 	}
+	r.countUps()
 	return r
 }
 
@@ -69,21 +69,27 @@ func (r *replica) Up(_ clock.Instant, worker int, up bool) {
 		return
 	}
 	r.up[worker] = up
-	at, _ := slices.BinarySearch(r.ups, worker)
-	if up {
-		r.ups = slices.Insert(r.ups, at, worker)
-		return
+	if !up {
+		r.gauges[worker] = gauges{}
 	}
-	r.ups = slices.Delete(r.ups, at, at+1)
-	r.gauges[worker] = gauges{}
+	r.countUps()
+}
+
+// countUps sets the workers to choose among. When all seem to be down, one may
+// be back without this replica having heard of it.
+func (r *replica) countUps() {
+	r.ups = r.ups[:0]
+	anyUp := slices.Contains(r.up, true)
+	for w, up := range r.up {
+		if up || !anyUp {
+			r.ups = append(r.ups, w)
+		}
+	}
 }
 
 // send books a request on a worker, of which prefillTokens are expected to be
 // computed there, and credits it against the worker's last gauges.
 func (r *replica) send(req *Request, worker, prefillTokens int) {
-	if worker < 0 {
-		return
-	}
 	r.book.add(req.ID, worker, prefillTokens, nil)
 	g := &r.gauges[worker]
 	g.sentSince++
@@ -122,7 +128,7 @@ func (l *least) offer(worker int, score float64) {
 }
 
 // fewest returns the worker of some with the fewest requests of this replica
-// in flight, or -1 of none.
+// in flight.
 func (r *replica) fewest(among []int) int {
 	l := r.least()
 	for _, w := range among {
@@ -131,19 +137,15 @@ func (r *replica) fewest(among []int) int {
 	return l.worker
 }
 
-// two returns two different workers of some, drawn at random; the same twice
-// of one, and -1 of none.
+// two returns two different workers of some, drawn at random; of one, it twice.
 func (r *replica) two(among []int) (a, b int) {
-	switch n := len(among); n {
-	case 0:
-		return -1, -1
-	case 1:
+	n := len(among)
+	if n == 1 {
 		return among[0], among[0]
-	default:
-		i, j := r.rng.IntN(n), r.rng.IntN(n-1)
-		if j >= i {
-			j++
-		}
-		return among[i], among[j]
 	}
+	i, j := r.rng.IntN(n), r.rng.IntN(n-1)
+	if j >= i {
+		j++
+	}
+	return among[i], among[j]
 }

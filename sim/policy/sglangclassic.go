@@ -44,9 +44,6 @@ func SGLangClassic() Maker {
 // Choose implements Router.
 func (p *sglangClassic) Choose(now clock.Instant, r *Request) Choice {
 	w, found := p.choose(r)
-	if w < 0 {
-		return Choice{Worker: w}
-	}
 	cached := cachedTokens(r, found)
 	p.tree.touch(now, w, r.Keys)
 	p.send(r, w, r.PromptTokens-cached)
@@ -71,16 +68,10 @@ func (p *sglangClassic) choose(r *Request) (worker, found int) {
 	for _, w := range p.ups {
 		smallest.offer(w, float64(p.tree.size(w)))
 	}
-	if smallest.worker < 0 {
-		return -1, 0
-	}
 	return smallest.worker, p.tree.run(smallest.worker, r.Keys)
 }
 
 func (p *sglangClassic) unbalanced() bool {
-	if len(p.ups) == 0 {
-		return false
-	}
 	low, high := p.book.loads[p.ups[0]].requests, 0
 	for _, w := range p.ups {
 		n := p.book.loads[w].requests

@@ -105,9 +105,6 @@ func (p *sglRouter) Choose(now clock.Instant, r *Request) Choice {
 	if w < 0 {
 		w = p.miss(r)
 	}
-	if w < 0 {
-		return Choice{Worker: w}
-	}
 	cached := cachedTokens(r, p.caches.runs[w].Len())
 	p.send(r, w, r.PromptTokens-cached)
 	return Choice{Worker: w, After: p.rpc, CachedTokens: cached}
@@ -205,9 +202,6 @@ func (p *sglRouter) room(r *Request, worker int) bool {
 // miss chooses by load alone.
 func (p *sglRouter) miss(r *Request) int {
 	a, b := p.two(p.ups)
-	if a < 0 {
-		return -1
-	}
 	if p.morePressed(a, b) {
 		a, b = b, a
 	}
@@ -247,7 +241,7 @@ func (p *sglRouter) morePressed(a, b int) bool {
 
 // Events implements Router.
 func (p *sglRouter) Events(_ clock.Instant, worker int, b *Batch) {
-	if p.feeds && p.up[worker] {
+	if p.feeds {
 		p.caches.apply(worker, b)
 	}
 }

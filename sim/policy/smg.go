@@ -94,10 +94,7 @@ func (p *smg) Choose(now clock.Instant, r *Request) Choice {
 	}
 	p.some = affine
 	w := p.settle(affine)
-	cached := 0
-	if w >= 0 {
-		cached = cachedTokens(r, runs[w].Len())
-	}
+	cached := cachedTokens(r, runs[w].Len())
 	p.send(r, w, r.PromptTokens-cached)
 	return Choice{Worker: w, After: p.rpc, CachedTokens: cached}
 }
@@ -108,7 +105,7 @@ func (p *replica) settle(affine []int) int {
 	for _, w := range p.ups {
 		sum += p.book.loads[w].requests
 	}
-	mean := float64(sum) / float64(max(1, len(p.ups)))
+	mean := float64(sum) / float64(len(p.ups))
 	calm := make([]int, 0, 16)
 	for _, w := range affine {
 		if !p.pressed(w, mean) {
@@ -138,7 +135,7 @@ func (p *replica) pressed(worker int, mean float64) bool {
 
 // Events implements Router.
 func (p *smg) Events(_ clock.Instant, worker int, b *Batch) {
-	if p.feeds && p.up[worker] {
+	if p.feeds {
 		p.caches.apply(worker, b)
 	}
 }

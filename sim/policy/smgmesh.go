@@ -77,9 +77,6 @@ func (p *smgMesh) Choose(now clock.Instant, r *Request) Choice {
 		affine = affine[:smgTenants]
 	}
 	w := p.settle(affine)
-	if w < 0 {
-		return Choice{Worker: w}
-	}
 	cached := cachedTokens(r, p.tree.run(w, r.Keys))
 	p.tree.touch(now, w, r.Keys)
 	if p.cfg.Replicas > 1 && len(r.Keys) > 0 {

@@ -8,7 +8,7 @@ const (
 )
 
 // leastWait returns the worker of some with the least expected wait by smg's
-// rule least-load, or -1 of none. In seconds:
+// rule least-load, in seconds:
 //
 //	(queued + sent since)/2000 + 0.15·k/(1 − k)
 //

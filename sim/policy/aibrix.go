@@ -25,8 +25,7 @@ import (
 // 200,000 blocks, of 16 tokens there, hold for each worker alone and blocks of
 // this fleet's size, in its favour; blocks unused for 20 minutes go.
 type aibrix struct {
-	replica
-	tree *tree
+	rememberer
 	some []int
 }
 
@@ -39,9 +38,9 @@ const (
 // AIBrix makes replicas of aibrix-prefix.
 func AIBrix() Maker {
 	return each(func(cfg Config, i int) Router {
-		t := newTree(cfg.Workers, aibrixBlocks)
-		t.lifetime = aibrixLifetime
-		return &aibrix{replica: newReplica(cfg, "aibrix-prefix", i), tree: t}
+		p := &aibrix{rememberer: newRememberer(cfg, "aibrix-prefix", i, aibrixBlocks)}
+		p.tree.lifetime = aibrixLifetime
+		return p
 	})
 }
 
@@ -94,12 +93,4 @@ func (p *aibrix) spread() (mean, deviation float64, eligible []int) {
 		}
 	}
 	return mean, math.Sqrt(deviation), p.some
-}
-
-// Up implements Router.
-func (p *aibrix) Up(now clock.Instant, worker int, up bool) {
-	if !up {
-		p.tree.forget(worker)
-	}
-	p.replica.Up(now, worker, up)
 }

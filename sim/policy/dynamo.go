@@ -66,9 +66,8 @@ func dynamoTwoTier() DynamoParams {
 // the selector is left out. dynamo-two-tier's three numbers are taken for the
 // scale and the credits of HBM and of host memory.
 type dynamo struct {
-	replica
+	follower
 	p       DynamoParams
-	caches  matcher
 	shared  replicaSync
 	costs   []float64 // by position in ups
 	weights []float64
@@ -77,7 +76,7 @@ type dynamo struct {
 // Dynamo makes replicas of dynamo with given parameters.
 func Dynamo(p DynamoParams) Maker {
 	return each(func(cfg Config, i int) Router {
-		d := &dynamo{replica: newReplica(cfg, "dynamo", i), p: p, caches: newMatcher(newEvents(cfg))}
+		d := &dynamo{follower: newFollower(cfg, "dynamo", i), p: p}
 		d.book.active = newActiveBlocks()
 		return d
 	})
@@ -148,19 +147,6 @@ func (d *dynamo) soften() int {
 		}
 	}
 	return len(d.weights) - 1
-}
-
-// Events implements Router.
-func (d *dynamo) Events(_ clock.Instant, worker int, b *Batch) {
-	d.caches.apply(worker, b)
-}
-
-// Up implements Router.
-func (d *dynamo) Up(now clock.Instant, worker int, up bool) {
-	if !up && d.up[worker] {
-		d.caches.forget(worker)
-	}
-	d.replica.Up(now, worker, up)
 }
 
 // tunableDynamo describes Dynamo's options to an optimiser.

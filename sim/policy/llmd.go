@@ -55,8 +55,7 @@ func (r *replica) llmdScores(w llmdWeights, match func(worker int) float64, scor
 // end of a prompt before its beginning; the original loses the beginning
 // first, and with it the rest: in its favour.
 type llmdApprox struct {
-	replica
-	tree   *tree
+	rememberer
 	group  int // blocks of the fleet in one of the scorer's
 	groups []kv.Key
 }
@@ -70,7 +69,7 @@ const (
 func LLMDApprox() Maker {
 	return each(func(cfg Config, i int) Router {
 		size := max(1, cfg.BlockTokens)
-		return &llmdApprox{replica: newReplica(cfg, "llm-d-approx", i), tree: newTree(cfg.Workers, llmdBlocks),
+		return &llmdApprox{rememberer: newRememberer(cfg, "llm-d-approx", i, llmdBlocks),
 			group: (llmdBlockTokens + size - 1) / size}
 	})
 }
@@ -100,12 +99,4 @@ func share(part, whole int) float64 {
 		return 0
 	}
 	return float64(part) / float64(whole)
-}
-
-// Up implements Router.
-func (p *llmdApprox) Up(now clock.Instant, worker int, up bool) {
-	if !up {
-		p.tree.forget(worker)
-	}
-	p.replica.Up(now, worker, up)
 }

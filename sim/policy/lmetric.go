@@ -40,15 +40,14 @@ func DefaultLMetric() LMetricParams {
 // worker had beyond this replica's own at that moment. The paper has one
 // router and shares nothing.
 type lmetric struct {
-	replica
-	p      LMetricParams
-	caches matcher
+	follower
+	p LMetricParams
 }
 
 // LMetric makes replicas of lmetric with given parameters.
 func LMetric(p LMetricParams) Maker {
 	return each(func(cfg Config, i int) Router {
-		return &lmetric{newReplica(cfg, "lmetric", i), p, newMatcher(newEvents(cfg))}
+		return &lmetric{newFollower(cfg, "lmetric", i), p}
 	})
 }
 
@@ -85,19 +84,6 @@ func (l *lmetric) score(r *Request, worker int, run index.Run) float64 {
 		requests = math.Pow(requests, l.p.RequestExponent)
 	}
 	return (l.p.QueuedWeight*tokens + uncached) * requests
-}
-
-// Events implements Router.
-func (l *lmetric) Events(_ clock.Instant, worker int, b *Batch) {
-	l.caches.apply(worker, b)
-}
-
-// Up implements Router.
-func (l *lmetric) Up(now clock.Instant, worker int, up bool) {
-	if !up && l.up[worker] {
-		l.caches.forget(worker)
-	}
-	l.replica.Up(now, worker, up)
 }
 
 // tunableLMetric describes the product's exponents and weights to an optimiser.

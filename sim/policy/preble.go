@@ -37,8 +37,7 @@ import (
 // replication of prefixes whose queueing grows, and the local scheduler's
 // fairness, are left out. Ties are drawn at random.
 type preble struct {
-	replica
-	tree    *tree
+	rememberer
 	recent  []assignment // of the last 3 minutes, in order
 	loads   []float64    // by worker: L, µs
 	answers answers
@@ -71,8 +70,8 @@ const (
 // Preble makes replicas of preble.
 func Preble() Maker {
 	return each(func(cfg Config, i int) Router {
-		return &preble{replica: newReplica(cfg, "preble", i), loads: make([]float64, cfg.Workers),
-			tree: newTree(cfg.Workers, prebleTokens/max(1, cfg.BlockTokens))}
+		return &preble{rememberer: newRememberer(cfg, "preble", i, prebleTokens/max(1, cfg.BlockTokens)),
+			loads: make([]float64, cfg.Workers)}
 	})
 }
 
@@ -184,12 +183,4 @@ func (p *preble) Done(_ clock.Instant, id uint64, u Usage) {
 		p.answers.n++
 		p.answers.tokens += float64(u.CompletionTokens)
 	}
-}
-
-// Up implements Router.
-func (p *preble) Up(now clock.Instant, worker int, up bool) {
-	if !up {
-		p.tree.forget(worker)
-	}
-	p.replica.Up(now, worker, up)
 }

@@ -21,10 +21,7 @@ import "github.com/rhizome-router/rhizome/clock"
 // being restored every two minutes. Of several workers with the longest match
 // the original takes any; here it is drawn at random. A worker that goes loses
 // its tree.
-type sglangClassic struct {
-	replica
-	tree *tree
-}
+type sglangClassic struct{ rememberer }
 
 const (
 	sglangThreshold  = 0.3
@@ -36,8 +33,7 @@ const (
 // SGLangClassic makes replicas of sglang-classic.
 func SGLangClassic() Maker {
 	return each(func(cfg Config, i int) Router {
-		return &sglangClassic{newReplica(cfg, "sglang-classic", i),
-			newTree(cfg.Workers, sglangTreeTokens/max(1, cfg.BlockTokens))}
+		return &sglangClassic{newRememberer(cfg, "sglang-classic", i, sglangTreeTokens/max(1, cfg.BlockTokens))}
 	})
 }
 
@@ -78,12 +74,4 @@ func (p *sglangClassic) unbalanced() bool {
 		low, high = min(low, n), max(high, n)
 	}
 	return high-low > sglangAbs && float64(high) > sglangRel*float64(low)
-}
-
-// Up implements Router.
-func (p *sglangClassic) Up(now clock.Instant, worker int, up bool) {
-	if !up {
-		p.tree.forget(worker)
-	}
-	p.replica.Up(now, worker, up)
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/rhizome-router/rhizome/clock"
 )
@@ -52,13 +51,9 @@ func DefaultSGLRouter() SGLRouterParams {
 // tier. Queue gate, saturation pin and session affinity are options that are
 // off. The last tie is broken by the worker's number, as there.
 type sglRouter struct {
-	replica
-	p      SGLRouterParams
-	caches matcher
-	feeds  bool
-	rpc    time.Duration
-	down   func(clock.Instant) bool
-	some   []candidate
+	follower
+	p    SGLRouterParams
+	some []candidate
 }
 
 // candidate is a worker with a long enough match.
@@ -72,7 +67,7 @@ type candidate struct {
 // tree of its own that KV events keep up to date.
 func SGLRouter(p SGLRouterParams) Maker {
 	return each(func(cfg Config, i int) Router {
-		return &sglRouter{replica: newReplica(cfg, "sgl-router", i), p: p, caches: newMatcher(newEvents(cfg)), feeds: true}
+		return &sglRouter{follower: newFollower(cfg, "sgl-router", i), p: p}
 	})
 }
 
@@ -85,18 +80,12 @@ func SGLRouter(p SGLRouterParams) Maker {
 // replica's events feed the index, and what happened while the service was out
 // of reach is known when it is back. An attempt to ask it then fails at once.
 func SGLKVIndexer() Maker {
-	return func(cfg Config) []Router {
-		shared := newEvents(cfg)
-		return each(func(cfg Config, i int) Router {
-			return &sglRouter{replica: newReplica(cfg, "sgl-kv-indexer", i), p: DefaultSGLRouter(),
-				caches: newMatcher(shared), feeds: i == 0, rpc: indexRPC, down: cfg.IndexDown}
-		})(cfg)
-	}
+	return sharing("sgl-kv-indexer", func(f follower) Router { return &sglRouter{follower: f, p: DefaultSGLRouter()} })
 }
 
 // Choose implements Router.
 func (p *sglRouter) Choose(now clock.Instant, r *Request) Choice {
-	if p.down != nil && p.down(now) {
+	if p.outOfReach(now) {
 		w := p.miss(r)
 		p.send(r, w, r.PromptTokens)
 		return Choice{Worker: w}
@@ -237,21 +226,6 @@ func (p *sglRouter) morePressed(a, b int) bool {
 		}
 	}
 	return p.book.loads[a].requests > p.book.loads[b].requests
-}
-
-// Events implements Router.
-func (p *sglRouter) Events(_ clock.Instant, worker int, b *Batch) {
-	if p.feeds {
-		p.caches.apply(worker, b)
-	}
-}
-
-// Up implements Router.
-func (p *sglRouter) Up(now clock.Instant, worker int, up bool) {
-	if p.feeds && !up && p.up[worker] {
-		p.caches.forget(worker)
-	}
-	p.replica.Up(now, worker, up)
 }
 
 // tunableSGLRouter describes the options to an optimiser.

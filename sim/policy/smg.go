@@ -1,10 +1,6 @@
 package policy
 
-import (
-	"time"
-
-	"github.com/rhizome-router/rhizome/clock"
-)
+import "github.com/rhizome-router/rhizome/clock"
 
 // smg is the cache-aware policy of SMG, the model gateway, over trees that
 // KV events keep up to date.
@@ -28,13 +24,7 @@ import (
 // 8 holders are looked at in the approximate tree, see smgMesh; the
 // event-driven path has no such limit.)
 type smg struct {
-	replica
-	caches matcher
-	feeds  bool // this replica's events keep caches up to date
-	// rpc is what asking a shared index takes, 0 of an own one; down tells
-	// whether it is out of reach.
-	rpc  time.Duration
-	down func(clock.Instant) bool
+	follower
 	some []int
 }
 
@@ -46,12 +36,9 @@ const (
 // SMG makes replicas of smg.
 func SMG() Maker {
 	return each(func(cfg Config, i int) Router {
-		return &smg{replica: newReplica(cfg, "smg", i), caches: newMatcher(newEvents(cfg)), feeds: true}
+		return &smg{follower: newFollower(cfg, "smg", i)}
 	})
 }
-
-// indexRPC is what a question to an index service takes.
-const indexRPC = 2 * time.Millisecond
 
 // SMGRadixIndex makes replicas of smg-radix-index: the rule of smg, but all
 // replicas ask one index service, which takes 2 ms, and choose by load alone
@@ -65,18 +52,12 @@ const indexRPC = 2 * time.Millisecond
 // service was out of reach is known when it is back. An attempt to ask it then
 // fails at once.
 func SMGRadixIndex() Maker {
-	return func(cfg Config) []Router {
-		shared := newEvents(cfg)
-		return each(func(cfg Config, i int) Router {
-			return &smg{replica: newReplica(cfg, "smg-radix-index", i), caches: newMatcher(shared), feeds: i == 0,
-				rpc: indexRPC, down: cfg.IndexDown}
-		})(cfg)
-	}
+	return sharing("smg-radix-index", func(f follower) Router { return &smg{follower: f} })
 }
 
 // Choose implements Router.
 func (p *smg) Choose(now clock.Instant, r *Request) Choice {
-	if p.down != nil && p.down(now) {
+	if p.outOfReach(now) {
 		w := p.leastWait(p.ups)
 		p.send(r, w, r.PromptTokens)
 		return Choice{Worker: w}
@@ -131,19 +112,4 @@ func (p *replica) settle(affine []int) int {
 func (p *replica) pressed(worker int, mean float64) bool {
 	n := float64(p.book.loads[worker].requests)
 	return n > smgRel*mean && n > mean+smgAbs
-}
-
-// Events implements Router.
-func (p *smg) Events(_ clock.Instant, worker int, b *Batch) {
-	if p.feeds {
-		p.caches.apply(worker, b)
-	}
-}
-
-// Up implements Router.
-func (p *smg) Up(now clock.Instant, worker int, up bool) {
-	if p.feeds && !up && p.up[worker] {
-		p.caches.forget(worker)
-	}
-	p.replica.Up(now, worker, up)
 }

@@ -28,8 +28,7 @@ import (
 // Assumed: the limit of 2^26 tokens for the whole tree is split evenly over
 // the workers. Which 8 of more are looked at is drawn at random.
 type smgMesh struct {
-	replica
-	tree   *tree
+	rememberer
 	added  []insertion // and not told yet
 	toldAt clock.Instant
 	some   []int
@@ -51,8 +50,7 @@ const (
 // SMGMesh makes replicas of smg-mesh.
 func SMGMesh() Maker {
 	return each(func(cfg Config, i int) Router {
-		return &smgMesh{replica: newReplica(cfg, "smg-mesh", i),
-			tree: newTree(cfg.Workers, smgTreeTokens/max(1, cfg.BlockTokens)/max(1, cfg.Workers))}
+		return &smgMesh{rememberer: newRememberer(cfg, "smg-mesh", i, smgTreeTokens/max(1, cfg.BlockTokens)/cfg.Workers)}
 	})
 }
 
@@ -84,14 +82,6 @@ func (p *smgMesh) Choose(now clock.Instant, r *Request) Choice {
 	}
 	p.send(r, w, r.PromptTokens-cached)
 	return Choice{Worker: w, CachedTokens: cached}
-}
-
-// Up implements Router.
-func (p *smgMesh) Up(now clock.Instant, worker int, up bool) {
-	if !up {
-		p.tree.forget(worker)
-	}
-	p.replica.Up(now, worker, up)
 }
 
 // Tell implements Peer.

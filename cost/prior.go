@@ -49,9 +49,10 @@ var (
 	// workerPrior is how far a worker is from the others of its class.
 	workerPrior = prior{common: 0.2, forget: 5e-6,
 		own: vector{0.2, 0.2, 0.07, 0.1, 0.07, 0.07, 0.1, 0.3, 0.3, 0.3, 0.3}}
-	// suspectPrior is what an alarm adds to the doubt about a worker.
+	// suspectPrior is what an alarm adds to the doubt: whatever happened to a
+	// worker, it happened to all of its constants.
 	suspectPrior = prior{common: 1.2,
-		own: vector{0.3, 0.3, 0.2, 0.2, 0.2, 0.2, 0.2, 0.5, 0.5, 0.5, 0.5}}
+		own: vector{0.1, 0.1, 0.05, 0.05, 0.05, 0.05, 0.05, 0.3, 0.3, 0.3, 0.3}}
 )
 
 // covariance returns the entry of two parameters.

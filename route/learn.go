@@ -73,6 +73,7 @@ type observation struct {
 	hit       cost.Hit
 	knownLoad bool // the link's bandwidth is reported
 	loadMicro float64
+	crowded   bool // little KV is left, so that others may have had to go
 	booked    fleet.Work
 	first     fleet.Work
 	firstAt   clock.Instant
@@ -88,12 +89,19 @@ func (r *Router) watch(now clock.Instant, c *candidate) observation {
 		step:      c.class.StepMicros + c.class.SeqMicros*l.Decoding + c.class.KVTokenMicros*l.ContextTokens,
 		available: max(0.02, 1-l.Rho[c.hit.Tier]), loadMicro: c.terms.LoadMicros,
 		knownLoad: c.signals.BytesPerMicro[c.hit.Tier].Source != fleet.Default,
+		crowded:   crowded(&c.signals),
 		alone:     l.QueuedSeqs == 0 && c.terms.AdmissionMicros == 0,
 	}
 	o.base.KVBytes = c.class.KVBytes
 	o.booked = c.member.Ledger.Work(now, &c.class)
 	return o
 }
+
+// crowdedUsage is the share of the KV pool in use from which on engines may
+// preempt: what a request waits then, nobody outside can tell.
+const crowdedUsage = 0.9
+
+func crowded(s *fleet.Signals) bool { return s.KVUsage.Value > crowdedUsage }
 
 // leastDecoded is how many tokens a response must have to time its decoding.
 const leastDecoded = 8
@@ -104,6 +112,9 @@ func (r *Router) learn(now clock.Instant, d *Decision, u Usage) {
 		return
 	}
 	o := &d.seen
+	if signals := d.member.Signals(); o.crowded || crowded(&signals) {
+		return
+	}
 	current := r.constants(d.member)
 	if !d.firstByte {
 		// Nothing was seen until the end: one time for all of it.
@@ -179,13 +190,14 @@ func (o *observation) firstToken(d *Decision, u Usage, now *cost.Class) (s cost.
 		doubt += 0.29 * o.step
 	}
 	s.Sequences, s.KVTokens = sequences*s.Iterations, context*s.Iterations
-	s.DoubtMicros = doubt
 	switch {
 	case o.hit.LowerTokens > 0 && o.knownLoad:
 		s.KnownMicros = o.loadMicro
+		doubt += o.loadMicro / 2 // others' loads come and go
 	case o.hit.LowerTokens > 0:
 		s.Loads[o.hit.Tier], s.LoadedTokens[o.hit.Tier] = 1, o.hit.LowerTokens/o.available
 	}
+	s.DoubtMicros = doubt
 	return s, true
 }
 

@@ -38,11 +38,7 @@ func Capacity(ctx context.Context, sc Scenario, o Options) (*Table, error) {
 			row.CapacitySpeed, curves[i], err = capacity(row.Goodput, sc.Workload.Speed, func(speed float64) (float64, error) {
 				at := sc
 				at.Workload.Speed = speed
-				t, err := Play(ctx, at, one)
-				if err != nil {
-					return 0, err
-				}
-				return t.Policies[name].Goodput, nil
+				return goodputAt(ctx, at, one)
 			})
 			return err
 		})
@@ -58,6 +54,19 @@ func Capacity(ctx context.Context, sc Scenario, o Options) (*Table, error) {
 		}
 	}
 	return table, nil
+}
+
+// goodputAt plays a scenario by one policy.
+func goodputAt(ctx context.Context, sc Scenario, o Options) (float64, error) {
+	plans, err := plansOf(ctx, &sc, o)
+	if err != nil {
+		return 0, err
+	}
+	runs, err := playAll(ctx, &sc, o, plans)
+	if err != nil {
+		return 0, err
+	}
+	return tabulate(sc, o, runs, nil).Policies[o.Policies[0].Name].Goodput, nil
 }
 
 // trial is one speed that was tried.

@@ -37,30 +37,51 @@ type run struct {
 // Play plays a scenario by all policies over all seeds. Equal arguments give
 // equal tables, but for what is measured in real time.
 func Play(ctx context.Context, sc Scenario, o Options) (*Table, error) {
-	runs := make([][]run, len(o.Policies))
-	bounds := make([]Bound, len(o.Seeds))
-	for i := range runs {
-		runs[i] = make([]run, len(o.Seeds))
+	plans, err := plansOf(ctx, &sc, o)
+	if err != nil {
+		return nil, err
 	}
+	bounds := make([]Bound, len(o.Seeds))
 	var work []func() error
-	plans := make([]*workload.Plan, len(o.Seeds))
 	for s, seed := range o.Seeds {
 		work = append(work, func() (err error) {
-			if plans[s], err = sc.plan(seed, o.Trace); err == nil {
-				bounds[s], err = bound(&sc, seed, plans[s])
-			}
+			bounds[s], err = bound(&sc, seed, plans[s])
 			return err
 		})
 	}
 	if err := parallel(ctx, o.Parallel, work); err != nil {
 		return nil, err
 	}
-	work = work[:0]
-	var mu sync.Mutex
+	runs, err := playAll(ctx, &sc, o, plans)
+	if err != nil {
+		return nil, err
+	}
+	return tabulate(sc, o, runs, bounds), nil
+}
+
+// plansOf makes the work of each seed.
+func plansOf(ctx context.Context, sc *Scenario, o Options) ([]*workload.Plan, error) {
+	plans := make([]*workload.Plan, len(o.Seeds))
+	var work []func() error
 	for s, seed := range o.Seeds {
-		for p := range o.Policies {
+		work = append(work, func() (err error) {
+			plans[s], err = sc.plan(seed, o.Trace)
+			return err
+		})
+	}
+	return plans, parallel(ctx, o.Parallel, work)
+}
+
+// playAll returns the runs by policy and seed.
+func playAll(ctx context.Context, sc *Scenario, o Options, plans []*workload.Plan) ([][]run, error) {
+	runs := make([][]run, len(o.Policies))
+	var work []func() error
+	var mu sync.Mutex
+	for p := range o.Policies {
+		runs[p] = make([]run, len(o.Seeds))
+		for s, seed := range o.Seeds {
 			work = append(work, func() error {
-				r, err := runOnce(&sc, o.Column, seed, plans[s], &o.Policies[p], s == 0)
+				r, err := runOnce(sc, o.Column, seed, plans[s], &o.Policies[p], s == 0)
 				if err != nil {
 					return fmt.Errorf("%s, policy %s, seed %d: %w", sc.Name, o.Policies[p].Name, seed, err)
 				}
@@ -74,10 +95,7 @@ func Play(ctx context.Context, sc Scenario, o Options) (*Table, error) {
 			})
 		}
 	}
-	if err := parallel(ctx, o.Parallel, work); err != nil {
-		return nil, err
-	}
-	return tabulate(sc, o, runs, bounds), nil
+	return runs, parallel(ctx, o.Parallel, work)
 }
 
 // parallel does all of work, a few at a time, and returns the errors joined.

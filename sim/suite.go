@@ -24,7 +24,7 @@ func Suites() []Suite {
 	few := "rhizome,lmetric,sticky,ttft-only,article," + BestShipped
 	return []Suite{
 		{Name: "quick", Scenarios: quickScenarios(), Policies: few, Columns: []Column{Learned}, Seeds: 1},
-		{Name: "standard", Scenarios: ofSet("B"), Policies: few, Columns: []Column{Learned}, Seeds: 3},
+		{Name: "standard", Scenarios: OfSet("B"), Policies: few, Columns: []Column{Learned}, Seeds: 3},
 		{Name: "full", Scenarios: fullScenarios(), Columns: columns, Seeds: 10},
 	}
 }
@@ -39,7 +39,8 @@ func FindSuite(name string) (Suite, error) {
 	return all[i], nil
 }
 
-func ofSet(set string) []Scenario {
+// OfSet returns the scenarios of one half of the data.
+func OfSet(set string) []Scenario {
 	var out []Scenario
 	for _, s := range Catalogue() {
 		if s.Set == set {
@@ -73,7 +74,7 @@ func quickScenarios() []Scenario {
 
 // fullScenarios are all of set B, the fleet at its published size.
 func fullScenarios() []Scenario {
-	out := ofSet("B")
+	out := OfSet("B")
 	for i := range out {
 		if out[i].Name == "fleet" {
 			fleetOf(8, 240)(&out[i])

@@ -184,3 +184,28 @@ func BenchmarkScore(b *testing.B) {
 		Score(&c, &l, r, Hit{HBMTokens: 4000}, w)
 	}
 }
+
+// Where prompts go first, decodes don't share their iterations: these are
+// shorter, and the residents wait for all of them.
+func TestPrefillFirst(t *testing.T) {
+	mixed, first := tiersClass(), tiersClass()
+	first.Schedule = PrefillFirst
+	l := Load{Decoding: 10, ContextTokens: 100_000}
+	r := Request{PromptTokens: 4000, OutputTokens: 100, Choices: 1}
+	w := Weights{PrefillExternality: 0.1}
+	m, f := Score(&mixed, &l, r, Hit{}, w), Score(&first, &l, r, Hit{}, w)
+	compute := 22*4000 + 1.06e-3*Pairs(4000, 0)
+	for _, c := range []struct {
+		name      string
+		got, want float64
+	}{
+		{"mixed prefill", m.PrefillMicros, compute + 2*(6200+10*10+0.049*100_000)},
+		{"mixed externality", m.PrefillExternalityMicros, 0.1 * 10 * compute},
+		{"first prefill", f.PrefillMicros, compute + 2*6200},
+		{"first externality", f.PrefillExternalityMicros, 0.1 * 10 * (compute + 2*6200)},
+	} {
+		if math.Abs(c.got-c.want) > 1e-6 {
+			t.Errorf("%s: %v, want %v", c.name, c.got, c.want)
+		}
+	}
+}

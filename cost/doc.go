@@ -28,12 +28,24 @@ type Class struct {
 	KVTokenMicros  float64 // c: per context token read and iteration
 	TokenMicros    float64 // e: per prefill token
 	PairMicros     float64 // q: per (query, key) pair of prefill attention
+	Schedule       Schedule
 	BudgetTokens   int     // tokens in one iteration at most (chunk budget)
 	MaxSeqs        int     // sequences running at most
 	CapacityTokens float64 // KV pool in HBM; 0 when unknown, which means no limit
 	KVBytes        float64 // KV bytes per token
 	Links          [kv.NumTiers]Link
 }
+
+// Schedule says what an iteration may hold.
+type Schedule uint8
+
+const (
+	// Mixed: decodes and prefill chunks together (vLLM).
+	Mixed Schedule = iota
+	// PrefillFirst: while there is a prompt to compute, decodes wait (SGLang's
+	// default).
+	PrefillFirst
+)
 
 // Link is the way from a lower tier up to HBM.
 type Link struct {

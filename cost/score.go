@@ -59,25 +59,33 @@ func Score(c *Class, l *Load, r Request, h Hit, w Weights) Terms {
 	p := Uncached(r, h)
 	ctx := max(0, r.PromptTokens-p)
 	base := c.base(l)
-	// budget − B: what decodes leave for prefill in each iteration.
-	room := max(1, float64(c.BudgetTokens)-l.Decoding)
+	// What decodes leave for prefill in each iteration, and what an iteration
+	// that computes prompts takes besides.
+	room, prefillBase := max(1, float64(c.BudgetTokens)-l.Decoding), base
+	if c.Schedule == PrefillFirst {
+		room, prefillBase = max(1, float64(c.BudgetTokens)), c.StepMicros
+	}
 	ahead := math.Ceil(l.QueuedTokens / room)
 	compute := c.TokenMicros*p + c.PairMicros*Pairs(p, ctx)
 
 	var t Terms
-	t.QueueMicros = c.TokenMicros*l.QueuedTokens + c.PairMicros*l.QueuedPairs + ahead*base
-	t.AdmissionMicros = c.admission(l, r, h, ahead, base, room)
+	t.QueueMicros = c.TokenMicros*l.QueuedTokens + c.PairMicros*l.QueuedPairs + ahead*prefillBase
+	t.AdmissionMicros = c.admission(l, r, h, ahead, base, prefillBase+c.TokenMicros*room)
 	t.LoadMicros = c.load(l, h)
 	iterations := math.Ceil((l.QueuedTokens+p)/room) - ahead
 	if l.QueuedTokens == 0 {
 		iterations = max(1, iterations)
 	}
-	t.PrefillMicros = compute + base*iterations
+	t.PrefillMicros = compute + prefillBase*iterations
 
 	d := r.OutputTokens
 	t.OwnDecodeMicros = w.OwnDecode * d *
 		(c.StepMicros + c.SeqMicros*(l.Decoding+1) + c.KVTokenMicros*(l.ContextTokens+r.PromptTokens+d/2))
-	t.PrefillExternalityMicros = w.PrefillExternality * l.Decoding * compute
+	stall := compute // what an iteration is longer for the residents
+	if c.Schedule == PrefillFirst {
+		stall = t.PrefillMicros // they wait for all of it
+	}
+	t.PrefillExternalityMicros = w.PrefillExternality * l.Decoding * stall
 	t.KVExternalityMicros = w.KVExternality * l.Decoding * l.overlap(d) *
 		(c.SeqMicros*d + c.KVTokenMicros*(r.PromptTokens*d+d*d/2))
 	return t
@@ -123,7 +131,7 @@ func available(rho float64) float64 { return max(1-rho, minAvailable) }
 
 // admission is the wait until the earliest-finishing residents have freed the
 // KV and the sequence slots that the request, and those queued ahead, need.
-func (c *Class) admission(l *Load, r Request, h Hit, ahead, base, room float64) float64 {
+func (c *Class) admission(l *Load, r Request, h Hit, ahead, base, prefilling float64) float64 {
 	needTokens := 0.0
 	if c.CapacityTokens > 0 {
 		needTokens = l.UniqueTokens + r.PromptTokens - h.InUseTokens - watermark*c.CapacityTokens
@@ -150,7 +158,10 @@ func (c *Class) admission(l *Load, r Request, h Hit, ahead, base, room float64) 
 		iterations = max(iterations, l.RemainingTokens/max(1, l.Decoding))
 	}
 	full := min(iterations, ahead)
-	return full*(base+c.TokenMicros*room) + (iterations-full)*base
+	if c.Schedule == PrefillFirst {
+		return ahead*prefilling + iterations*base // prompts first, and no token meanwhile
+	}
+	return full*prefilling + (iterations-full)*base
 }
 
 // overlap is the share of my d decode steps that the residents see.

@@ -19,6 +19,7 @@ type Inlet struct {
 // inlet prepares a member for a worker that said what it is. A worker without
 // KV events is known by what is sent to it.
 func (f *Fleet) inlet(m *Member, id engine.Identity) *Inlet {
+	m.SetEngine(id.Engine)
 	cache := m.Cache()
 	cache.BlockTokens, cache.SaltInRoot = id.BlockTokens, id.Engine == engine.SGLang
 	cache.Known = BySent

@@ -31,6 +31,7 @@ type Member struct {
 	StepsSeen clock.Instant
 
 	healthy atomic.Bool
+	engine  atomic.Pointer[string]
 	cache   atomic.Pointer[Cache]
 	signals atomic.Pointer[Signals]
 	// sentTokens counts what was sent, for a worker without KV events.
@@ -110,6 +111,17 @@ func NewMember(t kv.Target, w *engine.Worker, class cost.Class, slot index.Slot)
 // SetHealthy records whether the worker answers; it reports a change.
 func (m *Member) SetHealthy(healthy bool) (changed bool) {
 	return m.healthy.Swap(healthy) != healthy
+}
+
+// SetEngine records what engine the worker said it runs.
+func (m *Member) SetEngine(name string) { m.engine.Store(&name) }
+
+// Engine returns the engine's name, empty until the worker was asked.
+func (m *Member) Engine() string {
+	if p := m.engine.Load(); p != nil {
+		return *p
+	}
+	return ""
 }
 
 // SetCache publishes what is known of the cache now.

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rhizome-router/rhizome/cost"
+	"github.com/rhizome-router/rhizome/engine"
 	"github.com/rhizome-router/rhizome/engine/model"
 	"github.com/rhizome-router/rhizome/kv"
 )
@@ -198,6 +199,23 @@ func TestFitWithoutStreams(t *testing.T) {
 			if !f.Calibrated || !near(k.TokenMicros, truth.E, 0.25) || !near(k.StepMicros, truth.A, 0.25) {
 				t.Errorf("scraped %v, worker %d: e is %.2f of the truth, a %.2f: %+v", scraped, i, k.TokenMicros/truth.E, k.StepMicros/truth.A, f)
 			}
+		}
+	}
+}
+
+// SGLang lets decodes wait for prompts; knowing that, the fit is as good.
+func TestFitOfPrefillFirst(t *testing.T) {
+	g := newGround(t, groundConfig{seed: 6, workers: 6, preset: "llama3-70b-h100-tp4", requests: 700, rate: 1, schedule: model.PrefillFirst})
+	g.play()
+	e := g.errors(500, 700, 0.5, 0.9)
+	t.Logf("TTFT off by %.3f in the median, %.3f at p90", e[0], e[1])
+	if e[0] > 0.15 {
+		t.Errorf("predicted TTFT is off by %.3f in the median", e[0])
+	}
+	for i, f := range g.router.Fits() {
+		k, truth := f.Constants, g.truth[i]
+		if f.Class.Engine != engine.SGLang || !near(k.TokenMicros, truth.E, 0.2) || !near(k.StepMicros, truth.A, 0.2) {
+			t.Errorf("worker %d: e is %.2f of the truth, a %.2f: %+v", i, k.TokenMicros/truth.E, k.StepMicros/truth.A, f)
 		}
 	}
 }

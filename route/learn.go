@@ -7,6 +7,7 @@ import (
 
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/cost"
+	"github.com/rhizome-router/rhizome/engine"
 	"github.com/rhizome-router/rhizome/fleet"
 	"github.com/rhizome-router/rhizome/kv"
 )
@@ -34,8 +35,7 @@ func (r *Router) classOf(m *fleet.Member, model string) *class {
 	if c, ok := r.classes[m.ClassFit]; ok && m.ClassFit != nil {
 		return c
 	}
-	id, _ := m.Worker.Identity()
-	key := ClassKey{model, id.Engine, m.Class.Name}
+	key := ClassKey{model, m.Engine(), m.Class.Name}
 	c := r.classAt[key]
 	if c == nil {
 		c = &class{key: key, base: m.Class, fit: cost.NewClassFit(&m.Class)}
@@ -49,12 +49,17 @@ func (r *Router) classOf(m *fleet.Member, model string) *class {
 	return c
 }
 
-// constants returns a member's constants as learned, unless they are fixed.
+// constants returns a member's constants as learned, unless they are fixed, with
+// the schedule of its engine.
 func (r *Router) constants(m *fleet.Member) cost.Class {
-	if r.cfg.Fixed {
-		return m.Class
+	c := m.Class
+	if !r.cfg.Fixed {
+		c = m.Fit.Class(c, m.ClassFit)
 	}
-	return m.Fit.Class(m.Class, m.ClassFit)
+	if m.Engine() == engine.SGLang {
+		c.Schedule = cost.PrefillFirst
+	}
+	return c
 }
 
 // observation is what a decision keeps to learn from its outcome.
@@ -170,6 +175,9 @@ func (o *observation) firstToken(d *Decision, u Usage, now *cost.Class) (s cost.
 	sequences := span.SeqSeconds*1e6/micros + o.others
 	context := span.ContextSeconds*1e6/micros + o.othersKV
 	room := max(1, o.budget-sequences)
+	if now.Schedule == cost.PrefillFirst {
+		room = o.budget
+	}
 	iterations := math.Ceil(p / room)
 	s = cost.Sample{
 		Kind: cost.FirstTokens, MeasuredMicros: micros, Requests: 1, PromptTokens: prompt,
@@ -189,7 +197,11 @@ func (o *observation) firstToken(d *Decision, u Usage, now *cost.Class) (s cost.
 		s.Iterations += 0.5
 		doubt += 0.29 * o.step
 	}
-	s.Sequences, s.KVTokens = sequences*s.Iterations, context*s.Iterations
+	withDecodes := s.Iterations
+	if now.Schedule == cost.PrefillFirst {
+		withDecodes -= iterations
+	}
+	s.Sequences, s.KVTokens = sequences*withDecodes, context*withDecodes
 	switch {
 	case o.hit.LowerTokens > 0 && o.knownLoad:
 		s.KnownMicros = o.loadMicro
@@ -211,7 +223,7 @@ func (o *observation) decodes(at clock.Instant, d *Decision, u Usage, now *cost.
 	span := d.member.Ledger.Work(at, now).Since(o.first)
 	iterations := float64(u.CompletionTokens - 1)
 	return cost.Sample{
-		Kind: cost.Decodes, MeasuredMicros: micros, Iterations: iterations,
+		Kind: cost.Decodes, MeasuredMicros: micros, Iterations: iterations + o.stalls(&span, now),
 		Sequences:     iterations * (span.SeqSeconds*1e6/micros + o.others),
 		KVTokens:      iterations * (span.ContextSeconds*1e6/micros + o.othersKV),
 		PrefillTokens: span.PrefillTokens, PrefillPairs: span.PrefillPairs,
@@ -219,14 +231,24 @@ func (o *observation) decodes(at clock.Instant, d *Decision, u Usage, now *cost.
 	}
 }
 
+// stalls is how many iterations of a span computed prompts while decodes
+// waited.
+func (o *observation) stalls(span *fleet.Work, now *cost.Class) float64 {
+	if now.Schedule != cost.PrefillFirst {
+		return 0
+	}
+	return span.PrefillTokens/o.budget + span.Prefills/2
+}
+
 // addDecodes makes a sample of a first token, of a response that shows nothing
 // before its end, one of the whole response.
 func (o *observation) addDecodes(s *cost.Sample, d *Decision, u Usage, now *cost.Class) {
 	n := float64(u.CompletionTokens - 1)
-	each := 1 / s.Iterations
 	span := o.first.Since(o.booked)
+	micros := s.MeasuredMicros
 	s.Kind = cost.Responses
-	s.Sequences, s.KVTokens = s.Sequences*(1+n*each), s.KVTokens*(1+n*each)
+	s.Sequences += n * (span.SeqSeconds*1e6/micros + o.others)
+	s.KVTokens += n * (span.ContextSeconds*1e6/micros + o.othersKV)
 	s.Iterations += n
 	// Prompts computed in between, but for its own, which counts as computed
 	// when that was expected.

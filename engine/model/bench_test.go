@@ -2,6 +2,7 @@ package model
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"strconv"
 	"testing"
 
@@ -77,4 +78,35 @@ func BenchmarkDecode(b *testing.B) {
 		next, _ = w.NextIteration()
 		w.Advance(next, sink)
 	}
+}
+
+// BenchmarkMemory fills HBM and the CPU tier of workers with pools of 450,000
+// tokens in blocks of 64, and reports what one takes of the heap.
+func BenchmarkMemory(b *testing.B) {
+	const workers = 24
+	for b.Loop() {
+		before := heap()
+		var fleet [workers]*Worker
+		for i := range fleet {
+			fleet[i] = newWorker(b, Config{BlockTokens: 64})
+		}
+		b.ReportMetric(float64(heap()-before)/workers, "idleB/worker")
+		for _, w := range fleet {
+			for id := range uint64(24) {
+				submit(b, w, 0, Request{ID: id, PromptTokens: 120_000, OutputTokens: 1, Keys: keys(id, 1875)})
+			}
+			drain(w, func(Event) {})
+		}
+		b.ReportMetric(float64(heap()-before)/workers, "fullB/worker")
+		if st := fleet[0].Stats(); st.Lower[0].UsedBlocks < st.Lower[0].CapacityBlocks {
+			b.Fatalf("the CPU tier isn't full: %+v", st.Lower[0])
+		}
+	}
+}
+
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }

@@ -19,8 +19,9 @@ func (w *Worker) take(dst []int32, n int) []int32 {
 	return dst
 }
 
-// evict drops the n oldest cached blocks from HBM and spills them. All at once,
-// since each step waits for memory: see lower.put.
+// evict drops the n oldest cached blocks from HBM and spills them: step by step
+// for all of them, since each step waits for memory, and waits that don't depend
+// on each other overlap.
 func (w *Worker) evict(n int) {
 	p, numbers := &w.pool, &w.journal.numbers
 	w.stats.Evictions += int64(n)

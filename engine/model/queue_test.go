@@ -10,7 +10,7 @@ import (
 // ρ·service/(2(1−ρ)). The arrivals are so many that 3 % is several standard
 // errors; the seed is fixed.
 func TestMD1Queue(t *testing.T) {
-	const n = 400000
+	const n = 200000
 	for _, rho := range []float64{0.5, 0.8} {
 		c := small(160000)
 		c.BudgetTokens = 512

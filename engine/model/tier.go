@@ -66,8 +66,7 @@ func (l *lower) touch(id int32) {
 
 // put stores blocks that the tier does not hold as its youngest, the last one
 // youngest of all. There are no more than its capacity. Those that leave to
-// make room, the oldest first, are appended to out. Lookups are kept in loops of
-// their own: they wait for memory, and so they wait together.
+// make room, the oldest first, are appended to out.
 func (l *lower) put(nodes []node, out []node) []node {
 	if l.len() == 0 {
 		l.reserve()

@@ -175,7 +175,8 @@ func (w *Worker) Next() (at float64, ok bool) {
 	// A stretch of decodes runs until a sequence finishes, the pool may have
 	// run out, a load is done or a request arrives.
 	k := int(max(w.nextFinish-w.steps, 1))
-	k = min(k, max(1, w.pool.available()/w.decoding*w.cfg.BlockTokens))
+	each := 1 + w.windowCost() // blocks that a sequence takes at most while it fills one
+	k = min(k, max(1, w.pool.available()/(each*w.decoding)*w.cfg.BlockTokens))
 	until := w.nextLoad()
 	if len(w.waiting) > 0 && !w.blocked {
 		until = min(until, w.waiting[0].arrival)

@@ -26,7 +26,6 @@ import (
 // this fleet's size, in its favour; blocks unused for 20 minutes go.
 type aibrix struct {
 	rememberer
-	some []int
 }
 
 const (

@@ -64,6 +64,11 @@ func TestSMG(t *testing.T) {
 
 	// No metrics: requests in flight. 2 is over pressure when it has more than
 	// 1.5 times the mean and more than 64 above it.
+	// 3 of 12 blocks are not over 0.3: the least busy of all.
+	if c := r.Choose(0, ask(9, slices.Concat(chain(1, 3), chain(2, 9)))); c.Worker != 0 && c.Worker != 3 {
+		t.Errorf("a match of 0.25 went to %d", c.Worker)
+	}
+	r.Done(0, 9, Usage{})
 	busy(r, 1, 100, 0)
 	busy(r, 2, 99, 0) // loads 0, 103, 100, 0: the mean is 50.75
 	wantWorker(t, "1.97 times but 49 above", r.Choose(0, ask(2, chain(1, 12))), 2)

@@ -41,7 +41,6 @@ type preble struct {
 	recent  []assignment // of the last 3 minutes, in order
 	loads   []float64    // by worker: L, µs
 	answers answers
-	some    []int
 }
 
 // assignment is one request's share in L.

@@ -19,6 +19,7 @@ type replica struct {
 	ups    []int // the workers to choose among, ascending: those up, or all if none is
 	book   book
 	gauges []gauges
+	some   []int // to be used anew by each decision
 }
 
 // newReplica returns replica number i of a rule, with all workers up.

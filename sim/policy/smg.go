@@ -5,8 +5,8 @@ import "github.com/rhizome-router/rhizome/clock"
 // smg is the cache-aware policy of SMG, the model gateway, over trees that
 // KV events keep up to date.
 //
-// The workers that hold most of the prompt's leading blocks are the affine
-// ones. Of them, one is over pressure when its requests in flight are more
+// If more than 0.3 of the prompt's blocks are found somewhere, the workers that
+// hold most of them are the affine ones, at most 8. Of them, one is over pressure when its requests in flight are more
 // than 1.5 times the mean of the fleet and more than 64 above it. The request
 // goes to the affine worker not over pressure with the least expected wait
 // (see expectedWait); if all affine ones are over pressure, to that worker of
@@ -19,18 +19,22 @@ import "github.com/rhizome-router/rhizome/clock"
 // waiting requests and tokens and KV usage. Replicas share nothing: each has
 // its own tree and its own count of requests.
 //
-// Assumed: blocks on a lower tier count like those in HBM, in its favour. The
-// options for KV imbalance, decay of overlap and temperature are off. (At most
-// 8 holders are looked at in the approximate tree, see smgMesh; the
-// event-driven path has no such limit.)
+// Assumed, in its favour: the threshold and the limit of 8, which are those of
+// its approximate trees (see smgMesh), hold for event-driven ones too. Its
+// sources take any overlap of a block there, and in a fleet whose prompts all
+// begin alike that sends everything to the first holder, until it is 64
+// requests above the mean. Blocks on a lower tier count like those in HBM. The
+// options for KV imbalance, decay of overlap and temperature are off, as they
+// are by default. smg-mesh differs in what fills the trees, not in the rule.
 type smg struct {
 	follower
-	some []int
 }
 
 const (
-	smgAbs = 64
-	smgRel = 1.5
+	smgThreshold = 0.3
+	smgTenants   = 8
+	smgAbs       = 64
+	smgRel       = 1.5
 )
 
 // SMG makes replicas of smg.
@@ -63,21 +67,34 @@ func (p *smg) Choose(now clock.Instant, r *Request) Choice {
 		return Choice{Worker: w}
 	}
 	runs := p.caches.match(r.Keys)
-	best := 1
-	affine := p.some[:0]
-	for _, w := range p.ups {
-		switch n := runs[w].Len(); {
-		case n > best:
-			best, affine = n, append(affine[:0], w)
-		case n == best:
-			affine = append(affine, w)
-		}
-	}
-	p.some = affine
-	w := p.settle(affine)
+	w := p.settle(p.affine(len(r.Keys), func(w int) int { return runs[w].Len() }))
 	cached := cachedTokens(r, runs[w].Len())
 	p.send(r, w, r.PromptTokens-cached)
 	return Choice{Worker: w, After: p.rpc, CachedTokens: cached}
+}
+
+// affine returns the workers with the longest run of a prompt's blocks, if it
+// is long enough: at most 8, drawn at random from more. The slice is valid
+// until the next call.
+func (p *replica) affine(blocks int, run func(worker int) int) []int {
+	best, some := 1, p.some[:0]
+	for _, w := range p.ups {
+		switch n := run(w); {
+		case n > best:
+			best, some = n, append(some[:0], w)
+		case n == best:
+			some = append(some, w)
+		}
+	}
+	p.some = some
+	if float64(best) <= smgThreshold*float64(blocks) {
+		return nil
+	}
+	if len(some) > smgTenants {
+		p.rng.Shuffle(len(some), func(i, j int) { some[i], some[j] = some[j], some[i] })
+		some = some[:smgTenants]
+	}
+	return some
 }
 
 // settle chooses among the workers that hold most of a prompt, or elsewhere.

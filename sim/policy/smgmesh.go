@@ -31,7 +31,6 @@ type smgMesh struct {
 	rememberer
 	added  []insertion // and not told yet
 	toldAt clock.Instant
-	some   []int
 }
 
 // insertion is one prompt that went to one worker.
@@ -41,8 +40,6 @@ type insertion struct {
 }
 
 const (
-	smgThreshold  = 0.3
-	smgTenants    = 8
 	smgTreeTokens = 1 << 26
 	smgMeshPeriod = time.Second
 )
@@ -56,25 +53,7 @@ func SMGMesh() Maker {
 
 // Choose implements Router.
 func (p *smgMesh) Choose(now clock.Instant, r *Request) Choice {
-	best := 1
-	affine := p.some[:0]
-	for _, w := range p.ups {
-		switch n := p.tree.run(w, r.Keys); {
-		case n > best:
-			best, affine = n, append(affine[:0], w)
-		case n == best:
-			affine = append(affine, w)
-		}
-	}
-	if float64(best) <= smgThreshold*float64(len(r.Keys)) {
-		affine = affine[:0]
-	}
-	p.some = affine
-	if len(affine) > smgTenants {
-		p.rng.Shuffle(len(affine), func(i, j int) { affine[i], affine[j] = affine[j], affine[i] })
-		affine = affine[:smgTenants]
-	}
-	w := p.settle(affine)
+	w := p.settle(p.affine(len(r.Keys), func(w int) int { return p.tree.run(w, r.Keys) }))
 	cached := cachedTokens(r, p.tree.run(w, r.Keys))
 	p.tree.touch(now, w, r.Keys)
 	if p.cfg.Replicas > 1 && len(r.Keys) > 0 {

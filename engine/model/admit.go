@@ -67,9 +67,10 @@ func (w *Worker) place(s *seq, now float64) bool {
 		}
 	}
 	if found > 0 {
-		for _, key := range slices.Backward(s.Keys[hits : hits+found]) {
-			tier.touch(tier.names.Get(key)) // young, so that making room does not drop it
-		}
+		tier.refresh(s.Keys[hits : hits+found]) // so that making room does not drop them
+	}
+	if w.cfg.WriteThrough && len(w.tiers) > 0 {
+		w.tiers[0].refresh(s.Keys[:hits]) // a lookup counts as a use of both copies
 	}
 	w.holdWindow(s, hits) // first, so that making room does not evict it
 	s.blocks = w.take(s.blocks, fresh)

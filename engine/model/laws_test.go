@@ -1,7 +1,6 @@
 package model
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -11,124 +10,6 @@ import (
 
 	"github.com/rhizome-router/rhizome/kv"
 )
-
-// mirror is the cache as one who only hears the events sees it.
-type mirror struct {
-	copies   [numLanes]map[kv.EngineHash]int // by lane
-	contents []kv.EngineHash                 // what the driver keeps by the numbers of contents
-	allTiers bool                            // a clear means all of them
-	problem  string
-}
-
-func newMirror() *mirror {
-	m := new(mirror)
-	for t := range m.copies {
-		m.copies[t] = map[kv.EngineHash]int{}
-	}
-	return m
-}
-
-func (m *mirror) apply(e Event) {
-	lane := lane(e.Tier)
-	if e.Group == WindowGroup {
-		lane = windowLane
-	}
-	switch e.Kind {
-	case Stored:
-		for i, h := range e.Blocks {
-			m.copies[lane][h]++
-			m.content(e, i)
-		}
-	case Removed:
-		for _, h := range e.Blocks {
-			m.copies[lane][h]--
-			if n := m.copies[lane][h]; n < 0 {
-				m.problem = fmt.Sprintf("block %x removed from lane %d more often than stored", h, lane)
-			} else if n == 0 {
-				delete(m.copies[lane], h)
-			}
-		}
-	case Cleared:
-		for t := range m.copies {
-			if t == int(hbmLane) || t == int(windowLane) || m.allTiers {
-				clear(m.copies[t])
-			}
-		}
-	}
-}
-
-// forget is what one does who hears that the engine was restarted.
-func (m *mirror) forget() {
-	for _, copies := range m.copies {
-		clear(copies)
-	}
-}
-
-// content notes what a block holds where it is new, and asserts that what is
-// known of it is right where it has moved.
-func (m *mirror) content(e Event, i int) {
-	if e.Contents == nil {
-		return // of withPending
-	}
-	n := int(e.Contents[i])
-	if e.ID != 0 {
-		m.contents = append(m.contents, make([]kv.EngineHash, max(0, n+1-len(m.contents)))...)
-		m.contents[n] = e.Blocks[i]
-	} else if n >= len(m.contents) || m.contents[n] != e.Blocks[i] {
-		m.problem = fmt.Sprintf("block %x came to %v with the content %d of another", e.Blocks[i], e.Tier, n)
-	}
-}
-
-// pending adds what the worker has not told yet.
-func (m *mirror) withPending(w *Worker) *mirror {
-	p := newMirror()
-	for t := range m.copies {
-		for h, n := range m.copies[t] {
-			p.copies[t][h] = n
-		}
-	}
-	for _, l := range w.tiers {
-		for _, u := range slices.Concat(l.link.queue, l.link.done) {
-			p.apply(Event{Kind: Stored, Tier: kv.HBM, Blocks: u.keys[u.from:u.to]})
-		}
-	}
-	for n := range w.journal.lanes {
-		l := &w.journal.lanes[n]
-		for _, c := range l.changes {
-			e := Event{Kind: Stored, Tier: kv.Tier(n), Blocks: l.hashes[c.from:c.to]}
-			if lane(n) == windowLane {
-				e.Tier, e.Group = kv.HBM, WindowGroup
-			}
-			if c.removed {
-				e.Kind = Removed
-			}
-			p.apply(e)
-		}
-	}
-	return p
-}
-
-// check asserts that nothing is lost or counted twice.
-func check(t *rapid.T, w *Worker, m *mirror) {
-	if err := w.Check(); err != nil {
-		t.Fatal(err)
-	}
-	if m.problem != "" {
-		t.Fatal(m.problem)
-	}
-	want := newMirror()
-	for _, tier := range []kv.Tier{kv.HBM, kv.CPU, kv.Disk} {
-		for h := range w.Cached(tier) {
-			want.copies[tier][h]++
-		}
-	}
-	for h := range w.CachedWindow() {
-		want.copies[windowLane][h]++
-	}
-	if d := cmp.Diff(want.copies, m.withPending(w).copies); d != "" {
-		t.Fatalf("events and cache differ (-cache +events):\n%s", d)
-	}
-}
 
 func tinyConfig(t *rapid.T) Config {
 	tokens := rapid.IntRange(12, 40).Draw(t, "pool blocks") * 4
@@ -164,6 +45,19 @@ func drawRequest(t *rapid.T, id uint64) Request {
 		k[i] += kv.EngineHash(uint64(rapid.IntRange(0, 1).Draw(t, "branch")) << 60)
 	}
 	return Request{ID: id, PromptTokens: prompt, OutputTokens: output, MaxTokens: output + rapid.IntRange(0, 60).Draw(t, "spare"), Keys: k}
+}
+
+// changeWorld changes the speed of the links or of the worker.
+func changeWorld(t *rapid.T, w *Worker) {
+	bandwidth := rapid.SampledFrom([]float64{1e8, 1e9, 7e9}).Draw(t, "bandwidth")
+	for _, tier := range w.Config().Tiers {
+		if err := w.SetLink(tier.Tier, bandwidth); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.SetSlowdown(rapid.Float64Range(0.5, 4).Draw(t, "factor")); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestNothingIsLost(t *testing.T) {
@@ -211,19 +105,7 @@ func TestNothingIsLost(t *testing.T) {
 			},
 			"clear":  func(t *rapid.T) { w.ClearCache(m.allTiers, sink) },
 			"report": func(t *rapid.T) { w.ReportTokens(sink) },
-			"link": func(t *rapid.T) {
-				bandwidth := rapid.SampledFrom([]float64{1e8, 1e9, 7e9}).Draw(t, "bandwidth")
-				for _, tier := range w.Config().Tiers {
-					if err := w.SetLink(tier.Tier, bandwidth); err != nil {
-						t.Fatal(err)
-					}
-				}
-			},
-			"slow": func(t *rapid.T) {
-				if err := w.SetSlowdown(rapid.Float64Range(0.5, 4).Draw(t, "factor")); err != nil {
-					t.Fatal(err)
-				}
-			},
+			"world":  func(t *rapid.T) { changeWorld(t, w) },
 			"reset": func(t *rapid.T) {
 				if rapid.IntRange(0, 3).Draw(t, "really") > 0 {
 					return
@@ -347,60 +229,4 @@ func TestJumpEqualsSteps(t *testing.T) {
 			t.Fatalf("every step anew (-jump +steps):\n%s", d)
 		}
 	})
-}
-
-func TestTable(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		tab := NewTable(0)
-		want := map[kv.EngineHash]int32{}
-		hash := rapid.Custom(func(t *rapid.T) kv.EngineHash {
-			return kv.EngineHash(rapid.Uint64Range(0, 40).Draw(t, "hash"))
-		})
-		t.Repeat(map[string]func(*rapid.T){
-			"set": func(t *rapid.T) {
-				h, v := hash.Draw(t, "h"), rapid.Int32Range(0, 1000).Draw(t, "v")
-				tab.Set(h, v)
-				want[h] = v
-			},
-			"remove": func(t *rapid.T) {
-				h := hash.Draw(t, "h")
-				tab.Remove(h)
-				delete(want, h)
-			},
-			"": func(t *rapid.T) {
-				if tab.n != len(want) {
-					t.Fatalf("%d entries, want %d", tab.n, len(want))
-				}
-				for h := range kv.EngineHash(41) {
-					v, ok := want[h]
-					if !ok {
-						v = -1
-					}
-					if got := tab.Get(h); got != v {
-						t.Fatalf("get(%d) = %d, want %d", h, got, v)
-					}
-				}
-			},
-		})
-	})
-}
-
-func TestLRUIsDeepestFirst(t *testing.T) {
-	p := newPool(8)
-	var chain []int32
-	for i := range 4 {
-		id := p.takeBlank()
-		p.name(id, kv.EngineHash(i+1), 0, false, 0)
-		chain = append(chain, id)
-	}
-	for _, id := range slices.Backward(chain) {
-		p.unpin(id)
-	}
-	for want := kv.EngineHash(4); want > 0; want-- {
-		id := p.oldest()
-		if got := p.blocks[id].hash; got != want {
-			t.Fatalf("evicts %d, want %d", got, want)
-		}
-		p.forget(id)
-	}
 }

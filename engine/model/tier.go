@@ -1,6 +1,10 @@
 package model
 
-import "github.com/rhizome-router/rhizome/kv"
+import (
+	"slices"
+
+	"github.com/rhizome-router/rhizome/kv"
+)
 
 // lower is one tier below HBM: named blocks in LRU order, and the link that
 // brings them up.
@@ -62,6 +66,16 @@ func (l *lower) pushYoung(id int32) {
 func (l *lower) touch(id int32) {
 	l.unlink(&l.nodes[id])
 	l.pushYoung(id)
+}
+
+// refresh makes the blocks of a chain that the tier holds young, the first one
+// youngest of all.
+func (l *lower) refresh(keys []kv.EngineHash) {
+	for _, key := range slices.Backward(keys) {
+		if id := l.names.Get(key); id >= 0 {
+			l.touch(id)
+		}
+	}
 }
 
 // put stores blocks that the tier does not hold as its youngest, the last one

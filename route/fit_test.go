@@ -138,13 +138,13 @@ func TestFitMetrics(t *testing.T) {
 		}
 	}
 	truth, _ := groundTruth(g.cfg)
-	if e := got["rhizome_route_fit_constant_micros token  m generic"]; !near(e, truth.E, 0.2) {
+	if e := got["rhizome_route_fit_constant_micros token vllm m generic"]; !near(e, truth.E, 0.2) {
 		t.Errorf("e is shown as %v, truth %v, among %v", e, truth.E, got)
 	}
-	if n := got["rhizome_route_fit_samples_total  m generic"]; n < 80 {
+	if n := got["rhizome_route_fit_samples_total vllm m generic"]; n < 80 {
 		t.Errorf("%v samples are shown", n)
 	}
-	if p50, p99 := got["rhizome_route_ttft_error_ratio  m generic 0.5"], got["rhizome_route_ttft_error_ratio  m generic 0.99"]; p50 <= 0 || p99 < p50 {
+	if p50, p99 := got["rhizome_route_ttft_error_ratio vllm m generic 0.5"], got["rhizome_route_ttft_error_ratio vllm m generic 0.99"]; p50 <= 0 || p99 < p50 {
 		t.Errorf("errors are shown as %v and %v", p50, p99)
 	}
 }

@@ -91,6 +91,26 @@ func TestSlowedWorkerIsFoundOut(t *testing.T) {
 	}
 }
 
+// Explanations say what the constants rest on.
+func TestExplanationsShowTheFit(t *testing.T) {
+	h := newHouse(t, Rhizome, 2)
+	e, _ := h.Explain(h.decide(t, tokens(t, 0, 500, 1)).ID)
+	if f := e.Candidates[0].Fit; f.Calibrated || f.Constants.TokenMicros != cost.Generic().TokenMicros {
+		t.Errorf("at first: %+v", f)
+	}
+	for i := range 20 {
+		d := h.decide(t, tokens(t, 0, 500, 2+i))
+		h.clock.Advance(20e6)
+		h.FirstByte(d)
+		h.clock.Advance(100e6)
+		h.Done(d, Outcome{Usage: Usage{Known: true, PromptTokens: 500, CachedTokens: 0, CompletionTokens: 20}})
+	}
+	e, _ = h.Explain(h.decide(t, tokens(t, 0, 500, 99)).ID)
+	if f := e.Candidates[0].Fit; !f.Calibrated || f.OfClass < 20 || f.Constants.StepMicros >= cost.Generic().StepMicros || f.MeanError <= 0 {
+		t.Errorf("after 20 requests: %+v", f)
+	}
+}
+
 func TestFixedConstantsStay(t *testing.T) {
 	g := newGround(t, groundConfig{seed: 1, workers: 2, preset: "llama3-8b-h100", requests: 60, rate: 1, class: told, config: Config{Fixed: true}})
 	g.play()
@@ -163,7 +183,8 @@ func TestPricingAllocatesNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		h.cands = h.cands[:0]
 		for i, m := range h.members {
-			h.cands = append(h.cands, h.price(h.clock.Now(), m, hits[i], p, request))
+			h.cands = append(h.cands, candidate{member: m})
+			h.price(h.clock.Now(), &h.cands[i], &hits[i], p, request)
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations for %d candidates", n, len(h.members))

@@ -87,10 +87,10 @@ type observation struct {
 // watch notes at booking what the outcome will be compared with. It comes
 // before the booking itself.
 func (r *Router) watch(now clock.Instant, c *candidate) observation {
-	l, own := &c.load, c.ownLoad
+	l := &c.load
 	o := observation{
 		class: c.group, base: c.member.Class, budget: float64(c.class.BudgetTokens), hit: c.hit,
-		decoding: own.Decoding, others: l.Decoding - own.Decoding, othersKV: l.ContextTokens - own.ContextTokens,
+		decoding: c.decoding, others: l.Decoding - c.decoding, othersKV: l.ContextTokens - c.contextTokens,
 		step:      c.class.StepMicros + c.class.SeqMicros*l.Decoding + c.class.KVTokenMicros*l.ContextTokens,
 		available: max(0.02, 1-l.Rho[c.hit.Tier]), loadMicro: c.terms.LoadMicros,
 		knownLoad: c.signals.BytesPerMicro[c.hit.Tier].Source != fleet.Default,
@@ -146,7 +146,8 @@ func (r *Router) learnSteps(c *candidate) {
 		return
 	}
 	m.StepsSeen = steps.At
-	prefill := c.learned.TokenMicros * steps.PrefillTokens
+	learned := r.constants(m)
+	prefill := learned.TokenMicros * steps.PrefillTokens
 	if prefill > steps.Micros/2 {
 		return // what was computed beside the decodes hides them
 	}

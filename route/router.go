@@ -109,14 +109,14 @@ type candidate struct {
 	source   string      // of the hit: fromEvents, fromSent or ""
 	form     prompt.Form // of its blocks where the index speaks for it, else zero
 	group    *class
-	learned  cost.Class // the member's constants as learned
-	class    cost.Class // the same with the limits that it told or showed
+	class    cost.Class // as learned, with the limits that it told or showed
 	signals  fleet.Signals
-	inFlight int       // before this request
-	ownLoad  cost.Load // ours
-	load     cost.Load // and others'
-	terms    cost.Terms
-	total    float64 // µs
+	inFlight int // before this request
+	load     cost.Load
+	// What we have decoding of that, and its context.
+	decoding, contextTokens float64
+	terms                   cost.Terms
+	total                   float64 // µs
 }
 
 // Decide chooses a worker for q and books the request there. The error is
@@ -148,7 +148,8 @@ func (r *Router) Decide(q Query) (*Decision, error) {
 	for _, healthy := range []bool{true, false} {
 		for i, m := range members {
 			if m.Healthy() == healthy && !excluded(q.Exclude, m.Target) {
-				r.cands = append(r.cands, r.price(now, m, hits[i], q.Prompt, request))
+				r.cands = append(r.cands, candidate{member: m})
+				r.price(now, &r.cands[len(r.cands)-1], &hits[i], q.Prompt, request)
 			}
 		}
 		// Only where nobody is left, one that did not answer last is better
@@ -184,12 +185,13 @@ func excluded(list []kv.Target, t kv.Target) bool {
 }
 
 // price scores one member.
-func (r *Router) price(now clock.Instant, m *fleet.Member, h matched, p *prompt.Request, request cost.Request) candidate {
-	c := candidate{member: m, cache: h.cache, source: h.source, form: h.form, signals: m.Signals(), inFlight: m.Ledger.InFlight()}
+func (r *Router) price(now clock.Instant, c *candidate, h *matched, p *prompt.Request, request cost.Request) {
+	m := c.member
+	c.cache, c.source, c.form, c.signals, c.inFlight = h.cache, h.source, h.form, m.Signals(), m.Ledger.InFlight()
 	c.group = r.classOf(m, p.Model)
-	c.learned = r.constants(m)
-	r.learnSteps(&c)
-	c.class = limited(c.learned, &c.signals)
+	r.learnSteps(c)
+	c.class = r.constants(m)
+	limit(&c.class, &c.signals)
 	c.class.BudgetTokens = max(c.class.BudgetTokens, h.cache.StepTokens)
 	perByte, _ := r.sizes.TokensPerByte(p.Model)
 	c.hit = h.tokens(request.PromptTokens, perByte)
@@ -203,12 +205,11 @@ func (r *Router) price(now clock.Instant, m *fleet.Member, h matched, p *prompt.
 	if full {
 		c.load = m.Ledger.Load(now, &c.class, step, true)
 	}
-	c.ownLoad = c.load
-	r.addForeign(&c.load, &c.signals, p.Model)
+	c.decoding, c.contextTokens = c.load.Decoding, c.load.ContextTokens
+	r.addForeign(&c.load, &c.signals)
 	peers := m.PeerShare(now)
 	peers.AddTo(&c.load)
 	c.terms = cost.Score(&c.class, &c.load, request, c.hit, r.cfg.Weights)
-	return c
 }
 
 // occupies returns the keys by which the ledger tells what prompts share, and
@@ -221,9 +222,9 @@ func (c *candidate) occupies(p *prompt.Request, promptTokens float64) (keys []kv
 	return keys, promptTokens / float64(max(1, len(keys)))
 }
 
-// limited returns constants with the limits and bandwidths that the worker told
-// or showed.
-func limited(class cost.Class, s *fleet.Signals) cost.Class {
+// limit puts the limits and bandwidths that a worker told or showed into its
+// constants.
+func limit(class *cost.Class, s *fleet.Signals) {
 	if s.CapacityTokens.Source != fleet.Default {
 		class.CapacityTokens = s.CapacityTokens.Value
 	}
@@ -238,12 +239,11 @@ func limited(class cost.Class, s *fleet.Signals) cost.Class {
 			class.Links[tier].BytesPerMicro = bandwidth.Value
 		}
 	}
-	return class
 }
 
 // addForeign adds what others sent to a worker, each request taken for an
 // average one of ours, and how congested its links are.
-func (r *Router) addForeign(l *cost.Load, s *fleet.Signals, model string) {
+func (r *Router) addForeign(l *cost.Load, s *fleet.Signals) {
 	for tier := range l.Rho {
 		l.Rho[tier] = s.Rho[tier].Value
 		if gate := s.Gate[tier]; r.cfg.TierGate && gate.Source != fleet.Default {
@@ -254,7 +254,7 @@ func (r *Router) addForeign(l *cost.Load, s *fleet.Signals, model string) {
 	l.Decoding += running
 	l.ContextTokens += running * r.typical.promptTokens
 	l.UniqueTokens += running * r.typical.promptTokens
-	l.RemainingTokens += running * r.output.Predict(cost.OutputKey{Model: model}, 0) / 2
+	l.RemainingTokens += running * r.typical.outputTokens / 2
 	if waiting <= 0 {
 		return
 	}
@@ -269,14 +269,15 @@ func (r *Router) addForeign(l *cost.Load, s *fleet.Signals, model string) {
 
 // typical is the mean request: what one that isn't ours is taken for.
 type typical struct {
-	promptTokens, uncachedTokens float64
-	requests                     float64
+	promptTokens, uncachedTokens, outputTokens float64
+	requests                                   float64
 }
 
-func (t *typical) observe(promptTokens, uncachedTokens float64) {
+func (t *typical) observe(promptTokens, uncachedTokens, outputTokens float64) {
 	t.requests = min(t.requests+1, 200)
 	t.promptTokens += (promptTokens - t.promptTokens) / t.requests
 	t.uncachedTokens += (uncachedTokens - t.uncachedTokens) / t.requests
+	t.outputTokens += (outputTokens - t.outputTokens) / t.requests
 }
 
 // addLaterWait completes the candidates' costs by what they make those wait
@@ -323,7 +324,7 @@ func (r *Router) book(now clock.Instant, q Query, request cost.Request, c *candi
 		member: c.member, booking: b, query: q.Prompt, bookedAt: now,
 		output: outputKey(&q, int(request.PromptTokens)), seen: seen,
 	}
-	r.typical.observe(request.PromptTokens, p)
+	r.typical.observe(request.PromptTokens, p, request.OutputTokens)
 	r.traffic.observe(now, c.terms.PrefillMicros, len(r.cands))
 	r.promise(now, d, c)
 	r.sessions.put(now, q.Session, c.member.Target)

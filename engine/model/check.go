@@ -55,7 +55,7 @@ func (w *Worker) checkPool() error {
 		if first == int32(id) {
 			heads++
 		}
-		if first < 0 || p.blocks[first].hash != b.hash || (w.cfg.RadixTree && first != int32(id)) {
+		if first < 0 || p.blocks[first].hash != b.hash || b.twin != (first != int32(id)) || (w.cfg.RadixTree && b.twin) {
 			return fmt.Errorf("block %d cannot be found by its name, or is not alone in a tree", id)
 		}
 	}

@@ -24,6 +24,7 @@ type block struct {
 	load         int32 // serial of the upload that brings it; 0: it is there
 	named        bool
 	hasParent    bool
+	twin         bool // another block is the first of its name
 	windowed     bool // of the sliding group, see window.go
 }
 
@@ -94,10 +95,10 @@ func (p *pool) takeBlank() int32 {
 func (p *pool) name(id int32, hash, parent kv.EngineHash, hasParent bool, content int32) *block {
 	b := &p.blocks[id]
 	b.hash, b.parent, b.hasParent, b.named, b.content, b.same = hash, parent, hasParent, true, content, -1
-	b.load, b.windowed = 0, false
+	b.load, b.windowed, b.twin = 0, false, false
 	p.named++
 	if first := p.names.Add(hash, id); first >= 0 {
-		b.same = p.blocks[first].same
+		b.twin, b.same = true, p.blocks[first].same
 		p.blocks[first].same = id
 	}
 	return b
@@ -109,17 +110,19 @@ func (p *pool) forget(id int32) (last bool) {
 	b := &p.blocks[id]
 	p.unlink(b)
 	p.named--
-	if first := p.names.Get(b.hash); first == id {
-		if last = b.same < 0; last {
-			p.names.Remove(b.hash)
-		} else {
-			p.names.Set(b.hash, b.same)
-		}
-	} else {
+	switch {
+	case b.twin:
+		first := p.names.Get(b.hash)
 		for p.blocks[first].same != id {
 			first = p.blocks[first].same
 		}
 		p.blocks[first].same = b.same
+	case b.same >= 0:
+		p.names.Set(b.hash, b.same)
+		p.blocks[b.same].twin = false
+	default:
+		p.names.Remove(b.hash)
+		last = true
 	}
 	b.named = false
 	p.blank = append(p.blank, id)

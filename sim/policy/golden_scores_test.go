@@ -274,3 +274,39 @@ func TestTiesAreSeeded(t *testing.T) {
 		}
 	}
 }
+
+// What a restarted worker stored before a replica heard that it is back counts.
+func TestEventsComeBeforeTheNews(t *testing.T) {
+	for _, name := range []string{"smg", "smg-radix-index", "sgl-kv-indexer", "sgl-router", "dynamo", "llm-d-precise", "lmetric"} {
+		n, err := ByName(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := alone(3, n.Make)
+		r.Up(0, 1, false)
+		stored(r, 1, 0, kv.HBM, chain(1, 40))
+		if got := choices(r, 5, chain(1, 40)); got[1] > 0 {
+			t.Errorf("%s: chose a worker that is down", name)
+		}
+		r.Up(clock.Instant(time.Hour), 1, true)
+		c := r.Choose(clock.Instant(time.Hour), ask(99, chain(1, 40)))
+		if c.Worker != 1 || c.CachedTokens != 4000 {
+			t.Errorf("%s: %+v, want worker 1 and its 4000 tokens", name, c)
+		}
+	}
+}
+
+// With no worker known to be up, one of all is chosen; and then only those up.
+func TestNoneUp(t *testing.T) {
+	for _, n := range All() {
+		r := alone(3, n.Make)
+		for w := range 3 {
+			r.Up(0, w, false)
+		}
+		if c := r.Choose(0, ask(1, chain(1, 4))); c.Worker < 0 || c.Worker > 2 {
+			t.Errorf("%s: chose worker %d of 3", n.Name, c.Worker)
+		}
+		r.Up(0, 2, true)
+		wantWorker(t, n.Name, r.Choose(0, ask(2, chain(2, 4))), 2)
+	}
+}

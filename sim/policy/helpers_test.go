@@ -170,6 +170,20 @@ func TestHoldersAgainstLists(t *testing.T) {
 	})
 }
 
+// Workers beyond the table's range have no entries, and nobody else's.
+func TestHoldersRange(t *testing.T) {
+	r := alone(maxHolderWorkers+1, LLMDPrecise(DefaultLLMDPrecise())).(*llmdPrecise)
+	stored(r, maxHolderWorkers-1, 0, kv.HBM, chain(1, 3))
+	stored(r, maxHolderWorkers, 0, kv.HBM, chain(2, 3))
+	r.speculate(0, maxHolderWorkers, chain(3, 3))
+	for prompt, want := range map[int]int{1: 3, 2: 0, 3: 0} {
+		r.match(chain(prompt, 3))
+		if got := slices.Max(r.runs); got != want || r.runs[maxHolderWorkers-1] != want {
+			t.Errorf("prompt %d is found for %d blocks, want %d", prompt, got, want)
+		}
+	}
+}
+
 func TestTiesAreEven(t *testing.T) {
 	r := newReplica(Config{Workers: 4, Seed: 3}, "x", 0)
 	var n [4]int

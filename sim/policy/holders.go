@@ -66,9 +66,6 @@ func (h *holders) find(k kv.Key) []entry {
 // add puts an entry in front; the oldest one too many falls off. One that is
 // there already moves to the front.
 func (h *holders) add(k kv.Key, e entry) {
-	if e.worker() >= maxHolderWorkers {
-		return
-	}
 	i := h.cell(k)
 	if h.cells[i].n == 0 {
 		if h.keys++; 4*h.keys > 3*len(h.cells) {
@@ -128,6 +125,9 @@ func (h *holders) grow() {
 
 // apply takes in what a worker's engine did. Number 0 begins a new life.
 func (h *holders) apply(worker int, b *Batch) {
+	if worker >= maxHolderWorkers {
+		return
+	}
 	if b.Seq == 0 && h.started[worker] {
 		h.forget(worker)
 	}

@@ -123,7 +123,7 @@ func (p *llmdPrecise) weights(k kv.Key) func(yield func(entry, float64) bool) {
 
 // speculate adds entries for a prompt that was sent.
 func (p *llmdPrecise) speculate(now clock.Instant, worker int, keys []kv.Key) {
-	if p.p.SpeculativeSeconds <= 0 || len(keys) == 0 {
+	if p.p.SpeculativeSeconds <= 0 || len(keys) == 0 || worker >= maxHolderWorkers {
 		return
 	}
 	for _, k := range keys {

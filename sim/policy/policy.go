@@ -5,7 +5,8 @@
 // and does. Whatever a rule knows of the fleet has come to it through the
 // methods of that interface, with the delay and the losses that the laboratory
 // put in between; nothing here can look into an engine. Start reading at
-// Router, then at lmetric.go, the simplest rule that uses every kind of signal.
+// Router, then at lmetric.go, the simplest rule that uses every kind of signal;
+// replica.go and knowing.go have what it stands on. [All] lists the rules.
 package policy
 
 import (

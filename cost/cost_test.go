@@ -154,11 +154,15 @@ func TestScaleKeepsTheOrder(t *testing.T) {
 }
 
 func TestLaterWait(t *testing.T) {
-	// A request every 2 s on a worker that is busy half the time: work of 1 s
-	// behind 1 s of queue meets 1.5 s/2 s/(1 − 0.5) later requests.
-	traffic := Traffic{ArrivalsPerMicro: 0.5e-6, Busy: 0.5, QueueMicros: 1e6}
-	if got := traffic.LaterWaitMicros(1e6); math.Abs(got-1.5e6) > 1 {
-		t.Errorf("%v µs, want 1.5 s", got)
+	// A request every 2 s for each worker, which are busy half the time and all
+	// have 1 s to do: 1 s/2 s/(1 − 0.5) requests for each come before one is
+	// free, and work of 1 s puts that off by as much.
+	traffic := Traffic{ArrivalsPerMicro: 0.5e-6, Busy: 0.5, WaitMicros: 1e6}
+	if got := traffic.LaterWaitMicros(1e6); math.Abs(got-1e6) > 1 {
+		t.Errorf("%v µs, want 1 s", got)
+	}
+	if got := (Traffic{ArrivalsPerMicro: 0.5e-6, Busy: 0.5}).LaterWaitMicros(1e6); got != 0 {
+		t.Errorf("%v µs while a worker is free", got)
 	}
 	traffic.Busy = 3 // overload must not turn the sign
 	if got := traffic.LaterWaitMicros(1e6); got <= 0 || math.IsInf(got, 0) {

@@ -114,7 +114,7 @@ type Resident struct {
 type Traffic struct {
 	ArrivalsPerMicro float64 // requests a worker gets per microsecond
 	Busy             float64 // share of its time that their prefills take, 0 to 1
-	QueueMicros      float64 // prefill work that waits on a worker now
+	WaitMicros       float64 // v: how long one must wait now where the wait is shortest
 }
 
 // Request is what is to be placed.

@@ -96,13 +96,13 @@ func Score(c *Class, l *Load, r Request, h Hit, w Weights) Terms {
 const maxBusy = 0.9
 
 // LaterWaitMicros is how long all who come later wait for x µs of prefill work
-// put on a worker now. The work lengthens the busy period that it joins; behind
-// a queue of v µs, Λ·(v + x/2)/(1−ρ) arrivals of an M/G/1 queue fall into the
-// rest of that period, and each waits x longer. v is the mean queue and not the
-// chosen worker's: whoever comes later can go elsewhere, so the work burdens
-// the fleet.
+// put on a worker now. If even the least busy worker has v µs of work to do
+// first, whoever comes waits, until the fleet has caught up, and each x added
+// to one of N workers puts that off by x/N for all. In a queue that N servers
+// share, Λ·N·v/(1−ρ) requests come before that. While some worker is free, work
+// put on another keeps nobody waiting.
 func (t Traffic) LaterWaitMicros(x float64) float64 {
-	return x * t.ArrivalsPerMicro * (t.QueueMicros + x/2) / (1 - min(maxBusy, t.Busy))
+	return x * t.ArrivalsPerMicro * t.WaitMicros / (1 - min(maxBusy, t.Busy))
 }
 
 func (c *Class) base(l *Load) float64 {

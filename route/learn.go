@@ -135,8 +135,32 @@ func (r *Router) learn(now clock.Instant, d *Decision, u Usage) {
 	}
 	if u.CompletionTokens >= leastDecoded {
 		s := o.decodes(now, d, u, &current)
+		var load cost.Load
+		signals := d.member.Signals()
+		r.addForeign(&load, &signals)
+		peers := d.member.PeerShare(now)
+		peers.AddTo(&load)
+		o.addOthers(&s, &load, d.member.Ledger.Work(now, &current), &current)
 		d.member.Fit.Observe(&o.base, o.class.fit, &s)
 	}
+}
+
+// addOthers adds to a sample of decoding what others have the worker do: their
+// sequences, between what they were at booking and are now, and their prompts,
+// of which each sequence brings as many tokens as ours did so far. That is right
+// on average, and says little of one request.
+func (o *observation) addOthers(s *cost.Sample, load *cost.Load, ours fleet.Work, now *cost.Class) {
+	sequences, context := (o.others+load.Decoding)/2, (o.othersKV+load.ContextTokens)/2
+	n := s.Iterations
+	s.Sequences += n * sequences
+	s.KVTokens += n * context
+	if ours.SeqSeconds <= 0 {
+		return
+	}
+	share := sequences * s.MeasuredMicros / 1e6 / ours.SeqSeconds
+	s.PrefillTokens += share * ours.PrefillTokens
+	s.PrefillPairs += share * ours.PrefillPairs
+	s.DoubtMicros += share * (now.TokenMicros*ours.PrefillTokens + now.PairMicros*ours.PrefillPairs)
 }
 
 // learnSteps takes what an engine said of its steps into the fit, once.
@@ -218,15 +242,16 @@ func (o *observation) firstToken(d *Decision, u Usage, now *cost.Class) (s cost.
 // it is between 0 and 1.
 const underWayDoubt = 0.29
 
-// decodes makes a sample of the time from the first token to the last.
+// decodes makes a sample of the time from the first token to the last, of what
+// we know to have been done in it.
 func (o *observation) decodes(at clock.Instant, d *Decision, u Usage, now *cost.Class) cost.Sample {
 	micros := at.Sub(o.firstAt).Seconds() * 1e6
 	span := d.member.Ledger.Work(at, now).Since(o.first)
 	iterations := float64(u.CompletionTokens - 1)
 	return cost.Sample{
 		Kind: cost.Decodes, MeasuredMicros: micros, Iterations: iterations + o.stalls(&span, now),
-		Sequences:     iterations * (span.SeqSeconds*1e6/micros + o.others),
-		KVTokens:      iterations * (span.ContextSeconds*1e6/micros + o.othersKV),
+		Sequences:     iterations * span.SeqSeconds * 1e6 / micros,
+		KVTokens:      iterations * span.ContextSeconds * 1e6 / micros,
 		PrefillTokens: span.PrefillTokens, PrefillPairs: span.PrefillPairs,
 		DoubtMicros: underWayDoubt * now.TokenMicros * span.UnderWay,
 	}

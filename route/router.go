@@ -1,6 +1,7 @@
 package route
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -283,12 +284,12 @@ func (t *typical) observe(promptTokens, uncachedTokens, outputTokens float64) {
 // addLaterWait completes the candidates' costs by what they make those wait
 // who come later.
 func (r *Router) addLaterWait(now clock.Instant) {
-	queued := 0.0
-	for i := range r.cands {
-		queued += r.cands[i].terms.QueueMicros
-	}
 	traffic := r.traffic.perWorker(now, len(r.cands))
-	traffic.QueueMicros = queued / float64(len(r.cands))
+	traffic.WaitMicros = math.Inf(1)
+	for i := range r.cands {
+		t := &r.cands[i].terms
+		traffic.WaitMicros = min(traffic.WaitMicros, max(t.QueueMicros, t.AdmissionMicros))
+	}
 	for i := range r.cands {
 		t := &r.cands[i].terms
 		t.QueueExternalityMicros = r.cfg.Weights.QueueExternality * traffic.LaterWaitMicros(t.PrefillMicros)

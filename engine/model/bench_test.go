@@ -110,3 +110,17 @@ func heap() uint64 {
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
 }
+
+// BenchmarkCheck looks at the books of a worker whose tiers are full.
+func BenchmarkCheck(b *testing.B) {
+	w := newWorker(b, Config{BlockTokens: 64})
+	for id := range uint64(24) {
+		submit(b, w, 0, Request{ID: id, PromptTokens: 120_000, OutputTokens: 1, Keys: keys(id, 1875)})
+	}
+	drain(w, func(Event) {})
+	for b.Loop() {
+		if err := w.Check(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

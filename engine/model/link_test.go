@@ -129,3 +129,57 @@ func TestWriteThrough(t *testing.T) {
 		t.Errorf("found %+v, want 640 in both tiers", e)
 	}
 }
+
+// On a shared link a small transfer overtakes a large one.
+func TestSmallLoadOvertakes(t *testing.T) {
+	l := newLink(TierConfig{BytesPerSecond: 1e6, Sharing: true}) // a byte a microsecond
+	l.begin(0, &upload{serial: 1, bytes: 100}, 1)
+	l.begin(20, &upload{serial: 2, bytes: 30}, 1)
+	// 80 bytes are left of 1, both at half the speed: 2 is done at 80, then 1 has
+	// 50 left.
+	if got := l.due(); got != 80 {
+		t.Fatalf("the first is due at %v, want 80", got)
+	}
+	if done := l.take(200); len(done) != 2 || done[0].serial != 2 || done[1].serial != 1 || l.at != 130 {
+		t.Errorf("%d are done, the last at %v, want both, 2 first, and 1 at 130", len(done), l.at)
+	}
+}
+
+// What arrived before the link changed its speed has arrived, even if the
+// engine only looks later.
+func TestLinkChangesAfterALoad(t *testing.T) {
+	l := newLink(TierConfig{BytesPerSecond: 1e6})
+	l.begin(0, &upload{serial: 1, bytes: 100}, 1)
+	l.begin(0, &upload{serial: 2, bytes: 100}, 1)
+	l.setBandwidth(150, 0.5)
+	if got := l.due(); got != 100 {
+		t.Errorf("due at %v, want 100", got)
+	}
+	if done := l.take(249); len(done) != 1 || l.due() != 250 {
+		t.Errorf("%d are done, the next at %v, want one, and the next at 250", len(done), l.due())
+	}
+}
+
+// A request that is cancelled while it loads goes when the load is done: its
+// blocks are being written.
+func TestCancelWhileLoading(t *testing.T) {
+	w := loaded(t, nil)
+	var l log
+	submit(t, w, 2e6, Request{ID: 0, PromptTokens: 641, OutputTokens: 9, Keys: keys(0, 40)})
+	submit(t, w, 2e6, Request{ID: 9, PromptTokens: 1, OutputTokens: 9})
+	w.Advance(2e6+10, l.sink)
+	if err := w.SetLink(kv.CPU, 1e9); err != nil {
+		t.Fatal(err)
+	}
+	if w.Cancel(0) {
+		t.Fatal("gone at once")
+	}
+	drain(w, l.sink)
+	if e := l.one(t, Cancelled, 0); e.At < 2e6+640*64 || len(l.of(FirstToken, 0)) > 0 {
+		t.Errorf("%+v, want it after the load of 41 ms and without a token", e)
+	}
+	stored := l.of(Stored, 0) // the last ones are the loaded
+	if e := stored[len(stored)-1]; e.Tier != kv.HBM || len(e.Blocks) != 40 || e.At > l.one(t, Cancelled, 0).At {
+		t.Errorf("%+v, want 40 blocks told before the end", e)
+	}
+}

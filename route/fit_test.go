@@ -240,3 +240,20 @@ func TestFitOfPrefillFirst(t *testing.T) {
 		}
 	}
 }
+
+// Where half of what workers do is others', their share of the batch and of the
+// prefills must not be taken for slowness.
+func TestFitBesideOthers(t *testing.T) {
+	g := newGround(t, groundConfig{seed: 7, workers: 6, preset: "llama3-70b-h100-tp4", requests: 1400, rate: 1, foreign: true, scraped: true})
+	g.play()
+	e := g.errors(400, 700, 0.5)
+	t.Logf("TTFT off by %.3f in the median", e[0])
+	if e[0] > 0.25 {
+		t.Errorf("predicted TTFT is off by %.3f in the median", e[0])
+	}
+	for i, f := range g.router.Fits() {
+		if k, truth := f.Constants, g.truth[i]; !near(k.TokenMicros, truth.E, 0.3) || !near(k.StepMicros, truth.A, 0.3) {
+			t.Errorf("worker %d: e is %.2f of the truth, a %.2f: %+v", i, k.TokenMicros/truth.E, k.StepMicros/truth.A, f)
+		}
+	}
+}

@@ -49,6 +49,7 @@ type groundConfig struct {
 	class    func(truth model.Linear) cost.Class
 	slower   map[int]float64 // from request n on worker 0 is so many times slower
 	silent   bool            // nothing streams
+	foreign  bool            // every other request comes from elsewhere
 	scraped  bool            // engines show their counters every second
 	smallHBM bool            // HBM is small, so that loads from CPU matter
 	schedule model.Schedule
@@ -192,6 +193,9 @@ func (g *ground) advance(i int, to float64) {
 		switch e.Kind {
 		case model.FirstToken:
 			f := g.flights[e.ID]
+			if f == nil {
+				return // not ours
+			}
 			f.cached = e.HBMTokens + e.TierTokens
 			g.at(e.At)
 			if !g.cfg.silent {
@@ -200,6 +204,9 @@ func (g *ground) advance(i int, to float64) {
 			g.done = append(g.done, groundResult{i, float64(f.d.PredictedTTFT.Microseconds()), e.At - f.sent, f.prompt})
 		case model.Finished:
 			f := g.flights[e.ID]
+			if f == nil {
+				return
+			}
 			delete(g.flights, e.ID)
 			g.at(e.At)
 			g.router.Done(f.d, Outcome{Usage: Usage{Known: true, PromptTokens: f.prompt, CachedTokens: f.cached, CompletionTokens: e.Tokens}})
@@ -286,6 +293,11 @@ func (g *ground) play() {
 			talks = slices.DeleteFunc(talks, func(x *talk) bool { return x == t })
 		}
 		t.tokens = min(t.tokens, 60_000)
+		if g.cfg.foreign && n%2 == 1 {
+			r := model.Request{ID: uint64(n), PromptTokens: t.tokens, OutputTokens: lognormal(rng, 120, 0.9)}
+			g.submit(arrival{now + httpMicros, rng.IntN(len(g.engines)), r})
+			continue
+		}
 		g.send(now, uint64(n), t, max(2, min(2000, lognormal(rng, 120, 0.9))))
 	}
 	g.run(math.Inf(1))
@@ -331,6 +343,11 @@ func (g *ground) send(now float64, id uint64, t *talk, output int) {
 	g.flights[id] = &groundFlight{d: d, sent: now, prompt: t.tokens, tokens: tokens}
 	a := arrival{now + httpMicros + tokenizeEach*float64(t.tokens), to,
 		model.Request{ID: id, PromptTokens: t.tokens, OutputTokens: output, Keys: names}}
+	g.submit(a)
+}
+
+// submit sends a request on its way to an engine.
+func (g *ground) submit(a arrival) {
 	i, _ := slices.BinarySearchFunc(g.pending, a.at, func(x arrival, at float64) int {
 		if x.at <= at {
 			return -1

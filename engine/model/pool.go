@@ -7,7 +7,7 @@ import "github.com/rhizome-router/rhizome/kv"
 // sequences computed the same prefix at once; like vLLM, the pool keeps both.
 type pool struct {
 	capacity int     // blocks
-	blocks   []block // blocks[0] is the sentinel of the LRU ring; grows up to capacity as blocks are used
+	blocks   []block // blocks[0] is the sentinel of the LRU ring; grows up to capacity
 	names    Table   // name → first block of that name
 	blank    []int32 // used before
 	used     int     // blocks with ref > 0
@@ -86,8 +86,18 @@ func (p *pool) takeBlank() int32 {
 		p.blocks[id].ref = 1
 		return id
 	}
+	if len(p.blocks) == 1 {
+		p.reserve()
+	}
 	p.blocks = append(p.blocks, block{ref: 1})
 	return int32(len(p.blocks) - 1)
+}
+
+// reserve makes room for what a pool that gives its first block is going to
+// hold, sooner than by growing all the way.
+func (p *pool) reserve() {
+	n := min(p.capacity, reserveBlocks)
+	p.blocks, p.names = make([]block, 1, n+1), NewTable(n)
 }
 
 // name enters a block's content under hash, so that it can be found from now

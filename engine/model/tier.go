@@ -35,7 +35,8 @@ func newLower(c TierConfig, blockTokens int) *lower {
 
 func (l *lower) len() int { return len(l.nodes) - 1 }
 
-// reserveBlocks bounds the room that a tier takes at once for its blocks.
+// reserveBlocks bounds the room that a tier, or HBM, takes at once for its
+// blocks.
 const reserveBlocks = 1 << 17
 
 // reserve makes room for what a tier that gets its first block is going to

@@ -81,7 +81,10 @@ func Catalogue() []Scenario {
 			s.Network.EventDelay, s.Network.EventLoss = 250*time.Millisecond, 0.01
 		}),
 		with("mocker", func(s *Scenario) { trace("B", 1)(s); s.Fleet.Preset = "dynamo-mocker" }),
-		with("hybrid", func(s *Scenario) { agents("B", 96)(s); s.Fleet.Preset = hybridPreset }),
+		with("hybrid", func(s *Scenario) {
+			agents("B", 96)(s)
+			s.Fleet.Preset, s.Fleet.CPUTimesHBM = hybridPreset, 0
+		}),
 	}
 }
 

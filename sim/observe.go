@@ -119,17 +119,21 @@ func look(p Profile, w *model.Worker) engine.RankTelemetry {
 		Running: told(float64(s.Running)), Waiting: told(float64(s.Waiting)),
 		KVUsage:     told(float64(s.HBM.UsedBlocks) / float64(max(1, s.HBM.CapacityBlocks))),
 		BlockTokens: told(float64(cfg.BlockTokens)), HBMTokens: told(float64(cfg.PoolTokens)),
-		PrefixQueriesTokens: told(float64(s.PromptTokens)), PrefixHitsTokens: told(float64(s.HBMHitTokens)),
 	}
-	switch p {
-	case SGLangLoads:
+	if p == SGLangLoads {
 		t.WaitingTokens, t.MaxSeqs = told(float64(w.WaitingTokens())), told(float64(cfg.MaxSeqs))
-	case VLLMOffload:
+		return t
+	}
+	t.PrefixQueriesTokens, t.PrefixHitsTokens = told(float64(s.QueriedTokens)), told(float64(s.HBMHitTokens))
+	t.InterTokens, t.InterTokenSeconds = told(float64(s.InterTokens)), told(s.InterTokenMicros/1e6)
+	t.Prefills, t.PrefillSeconds = told(float64(s.FirstTokens)), told(s.AdmittedMicros/1e6)
+	t.PrefilledTokens = told(float64(s.PrefilledTokens))
+	if p == VLLMOffload {
+		t.ExternalQueriesTokens, t.ExternalHitsTokens = told(float64(s.QueriedTokens-s.HBMHitTokens)), told(float64(s.ExternalHitTokens))
 		for _, l := range s.Lower {
-			t.ExternalQueriesTokens = told(float64(s.PromptTokens - s.HBMHitTokens))
-			t.ExternalHitsTokens = told(t.ExternalHitsTokens.Value + float64(l.HitTokens))
-			t.Tiers[l.Tier].LoadBytes = told(float64(l.LoadedBytes))
-			t.Tiers[l.Tier].LoadSeconds = told(l.LoadedMicros / 1e6)
+			tier := &t.Tiers[l.Tier]
+			tier.LoadBytes, tier.LoadSeconds = told(float64(l.LoadedBytes)), told(l.LoadedMicros/1e6)
+			tier.StoreBytes = told(float64(l.StoredBytes))
 		}
 	}
 	return t

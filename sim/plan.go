@@ -30,9 +30,12 @@ func (s *Scenario) plan(seed uint64, trace []workload.Request) (*workload.Plan, 
 	case Bursts:
 		p = workload.Bursts(workload.SyntheticChat(seed, s.Fleet.Workers, length), workload.DefaultBursts(seed))
 	case Diurnal:
-		p = workload.Diurnal(workload.SyntheticChat(seed, s.Fleet.Workers, length), length/2, 0.8)
+		p = workload.Diurnal(workload.SyntheticChat(seed, s.Fleet.Workers, length), length/2, 0.4)
 	default:
 		return nil, fmt.Errorf("scenario %s: work of kind %q is unknown", s.Name, wl.Kind)
+	}
+	if wl.Limit > 0 { // waits stand before those that wait, so any head of a plan is one
+		p.Jobs = p.Jobs[:min(wl.Limit, len(p.Jobs))]
 	}
 	if wl.Speed != 1 {
 		for i := range p.Jobs {

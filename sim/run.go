@@ -1,12 +1,10 @@
 package sim
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync"
 
 	"github.com/rhizome-router/rhizome/engine/model"
@@ -172,13 +170,17 @@ func bound(sc *Scenario, seed uint64, plan *workload.Plan) (Bound, error) {
 
 // aloneMicros is the TTFT of a request alone on the seed's fastest worker.
 func (n *nature) aloneMicros(prompt, cached int) float64 {
-	t := n.overheadMicros + n.tokeniseMicros*float64(prompt) + n.responseMicros
-	best := slices.MinFunc(n.linear, func(a, b model.Linear) int {
-		return cmp.Compare(a.Iteration(model.Load{PrefillTokens: 2048}), b.Iteration(model.Load{PrefillTokens: 2048}))
-	})
+	full := model.Load{PrefillTokens: model.DefaultBudgetTokens}
+	best := n.timing(0)
+	for i := range n.linear {
+		if t := n.timing(i); t.Iteration(full) < best.Iteration(full) {
+			best = t
+		}
+	}
+	micros := n.overheadMicros + n.tokeniseMicros*float64(prompt) + n.responseMicros
 	for at := min(cached, prompt-1); at < prompt; at += model.DefaultBudgetTokens {
 		chunk := min(model.DefaultBudgetTokens, prompt-at)
-		t += best.Iteration(model.Load{PrefillTokens: chunk, PrefillPairs: float64(chunk) * (float64(at) + float64(chunk)/2)})
+		micros += best.Iteration(model.Load{PrefillTokens: chunk, PrefillPairs: float64(chunk) * (float64(at) + float64(chunk)/2)})
 	}
-	return t
+	return micros
 }

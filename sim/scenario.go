@@ -91,7 +91,7 @@ type Workload struct {
 	// Sessions is the number of agents in closed loop, or what scales a fleet's
 	// chat: see the catalogue.
 	Sessions int `json:"sessions,omitempty"`
-	// Limit cuts a trace to so many requests; 0: all.
+	// Limit cuts the work to so many requests; 0: all.
 	Limit int `json:"limit,omitempty"`
 	// Seconds is how long open-loop generators go on; 0: their own default.
 	Seconds float64 `json:"seconds,omitempty"`

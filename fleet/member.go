@@ -24,11 +24,13 @@ type Member struct {
 
 	// Ledger and what follows belong to the router, which guards them by its
 	// lock. ClassFit is shared with the other members of the class; StepsSeen is
-	// when the Steps were read that the fit took last.
+	// when the Steps were read that the fit took last, and StepsWork the ledger's
+	// Work then.
 	Ledger    Ledger
 	Fit       cost.Fit
 	ClassFit  *cost.Fit
 	StepsSeen clock.Instant
+	StepsWork Work
 
 	healthy atomic.Bool
 	engine  atomic.Pointer[string]

@@ -131,7 +131,7 @@ func (x *meter) observe(now clock.Instant, t engine.RankTelemetry, m *Member) Si
 		waiting := min(alien, t.Waiting.Value)
 		s.ForeignWaiting, s.ForeignRunning = Signal{waiting, Learned, now}, Signal{alien - waiting, Learned, now}
 	}
-	s.Steps = x.steps.observe(now, &t, s.CapacityTokens.Value)
+	s.Steps = x.steps.observe(now, &t)
 	for tier := kv.CPU; tier < kv.NumTiers; tier++ {
 		c := t.Tiers[tier]
 		if !c.LoadBytes.Known {

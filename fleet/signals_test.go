@@ -145,12 +145,12 @@ func TestStepsFromCounters(t *testing.T) {
 	know := func(v float64) engine.Value { return engine.Value{Value: v, Known: true} }
 	look := func(second int, tokens, seconds, prefilled, running float64) Steps {
 		return c.observe(clock.Instant(time.Duration(second)*time.Second), &engine.RankTelemetry{
-			InterTokens: know(tokens), InterTokenSeconds: know(seconds), PrefilledTokens: know(prefilled), Running: know(running), KVUsage: know(0.5)}, 1000)
+			InterTokens: know(tokens), InterTokenSeconds: know(seconds), PrefilledTokens: know(prefilled), Running: know(running)})
 	}
 	if s := look(1, 1000, 20, 500, 10); s != (Steps{}) {
 		t.Errorf("the first look: %+v", s)
 	}
-	want := Steps{Micros: 30_000, Sequences: 15, KVTokens: 500, PrefillTokens: 60, Count: 20, At: clock.Instant(2 * time.Second)}
+	want := Steps{Micros: 30_000, Sequences: 15, PrefillTokens: 60, Count: 20, At: clock.Instant(2 * time.Second)}
 	if s := look(2, 1300, 29, 1700, 20); s != want {
 		t.Errorf("%+v, want %+v", s, want)
 	}
@@ -161,7 +161,7 @@ func TestStepsFromCounters(t *testing.T) {
 			t.Errorf("%s: %+v", name, s)
 		}
 	}
-	if s := c.observe(0, &engine.RankTelemetry{Running: know(3)}, 1000); s != want {
+	if s := c.observe(0, &engine.RankTelemetry{Running: know(3)}); s != want {
 		t.Errorf("no counters: %+v", s)
 	}
 }

@@ -26,7 +26,14 @@ type class struct {
 	base      cost.Class // where the fit began
 	fit       *cost.Fit
 	residuals cost.Residuals // of predicted times to first token
+	spans     int            // samples of decoding taken
 }
+
+// enoughSpans is how many samples of decoding make the engines' own counters
+// superfluous: those come late and mix what computes prompts into what doesn't.
+// With streams to time, errors of predicted times to first token were no
+// smaller with the counters than without.
+const enoughSpans = 20
 
 // classOf returns the class that a member belongs to, which is settled when it
 // is asked for a model first: adapters of one base share its class. There are
@@ -141,6 +148,7 @@ func (r *Router) learn(now clock.Instant, d *Decision, u Usage) {
 		peers := d.member.PeerShare(now)
 		peers.AddTo(&load)
 		o.addOthers(&s, &load, d.member.Ledger.Work(now, &current), &current)
+		o.class.spans++
 		d.member.Fit.Observe(&o.base, o.class.fit, &s)
 	}
 }
@@ -163,24 +171,27 @@ func (o *observation) addOthers(s *cost.Sample, load *cost.Load, ours fleet.Work
 	s.DoubtMicros += share * (now.TokenMicros*ours.PrefillTokens + now.PairMicros*ours.PrefillPairs)
 }
 
-// learnSteps takes what an engine said of its steps into the fit, once.
-func (r *Router) learnSteps(c *candidate) {
+// learnSteps takes what an engine said of its steps into the fit, once. The
+// context of its sequences is taken to be that of ours at the time.
+func (r *Router) learnSteps(now clock.Instant, c *candidate) {
 	m, steps := c.member, &c.signals.Steps
-	if steps.At <= m.StepsSeen || r.cfg.Fixed {
+	if steps.At <= m.StepsSeen || r.cfg.Fixed || c.group.spans >= enoughSpans {
 		return
 	}
-	m.StepsSeen = steps.At
 	learned := r.constants(m)
+	work := m.Ledger.Work(now, &learned)
+	span := work.Since(m.StepsWork)
+	m.StepsSeen, m.StepsWork = steps.At, work
 	prefill := learned.TokenMicros * steps.PrefillTokens
-	if prefill > steps.Micros/2 {
-		return // what was computed beside the decodes hides them
+	if prefill > steps.Micros/8 || span.SeqSeconds <= 0 || crowded(&c.signals) {
+		return // prompts, of which little is told, would hide the decodes
 	}
-	base := m.Class
+	context := steps.Sequences * span.ContextSeconds / span.SeqSeconds
 	s := cost.Sample{
-		Kind: cost.Steps, MeasuredMicros: steps.Micros, Iterations: 1, Sequences: steps.Sequences, KVTokens: steps.KVTokens,
-		PrefillTokens: steps.PrefillTokens, DoubtMicros: prefill / 2,
+		Kind: cost.Steps, MeasuredMicros: steps.Micros, Iterations: 1, Sequences: steps.Sequences, KVTokens: context,
+		PrefillTokens: steps.PrefillTokens, DoubtMicros: prefill/2 + learned.KVTokenMicros*context/4,
 	}
-	m.Fit.Observe(&base, c.group.fit, &s)
+	m.Fit.Observe(&m.Class, c.group.fit, &s)
 }
 
 // firstToken makes a sample of the time to first token; ok is false where the

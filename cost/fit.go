@@ -38,6 +38,7 @@ type Fit struct {
 	drift   drift
 	samples int
 	alarms  int
+	seen    int     // samples of the class when this worker's last was taken, or it last rested
 	error   float64 // running mean of |log(measured/predicted)|
 }
 
@@ -133,6 +134,7 @@ func (f *Fit) Observe(base *Class, class *Fit, s *Sample) {
 	f.count(off)
 	if class != nil {
 		class.count(off)
+		f.seen = class.samples
 		if class.drift.observe(off / deviation) {
 			class.alarm()
 			f.drift = drift{} // it is not its own fault
@@ -142,6 +144,32 @@ func (f *Fit) Observe(base *Class, class *Fit, s *Sample) {
 	if f.drift.observe(off / deviation) {
 		f.alarm()
 	}
+}
+
+const (
+	// restEvery is after how many samples of its class a worker that had none
+	// itself rests again, and restMemory in how many what is known of it fades.
+	restEvery, restMemory = 512, 5000.0
+)
+
+// Rest lets what is known of a worker fade while the others of its class are
+// measured and it is not: one that was slow once, and gets no requests for it,
+// becomes an average one in time, and is tried again. It may be called at any
+// time and seldom does anything.
+func (f *Fit) Rest(class *Fit) {
+	missed := class.samples - f.seen
+	if f.begin == nil || missed < restEvery {
+		return
+	}
+	f.seen = class.samples
+	keep := math.Exp(-float64(missed) / restMemory)
+	for i := range numParams {
+		f.log[i] *= keep
+		for j := range numParams {
+			f.doubt[i][j] = keep*keep*f.doubt[i][j] + (1-keep*keep)*f.begin.covariance(i, j)
+		}
+	}
+	f.publish()
 }
 
 // learnNoise follows the variance of a kind of sample: half of the squared

@@ -134,6 +134,28 @@ func TestAlarmLetsAWorkerChange(t *testing.T) {
 	}
 }
 
+// A worker that was slow, and is not asked any more, is an average one again
+// some day.
+func TestRestedWorkersGetAnotherChance(t *testing.T) {
+	base, want := Generic(), truth()
+	class, slow, other := NewClassFit(&base), new(Fit), new(Fit)
+	learnAll(&base, class, other, truths(&want, 400, 0.1, 1))
+	thrice := want.Scaled(3)
+	learnAll(&base, class, slow, truths(&thrice, 60, 0.1, 2))
+	slow.Rest(class)
+	if x := slow.Class(base, class).TokenMicros / want.TokenMicros; x < 2 {
+		t.Fatalf("%.2f times as slow after 60 samples at 3", x)
+	}
+	for i := range 200 {
+		learnAll(&base, class, other, truths(&want, 100, 0.1, uint64(3+i)))
+		slow.Rest(class)
+		other.Rest(class)
+	}
+	if x := slow.Class(base, class).TokenMicros / want.TokenMicros; x > 1.2 {
+		t.Errorf("still %.2f times as slow after 20 000 samples of its class", x)
+	}
+}
+
 // One sample in ten is nonsense, and little harm is done.
 func TestFitBearsOutliers(t *testing.T) {
 	base, want := Generic(), truth()

@@ -190,6 +190,7 @@ func (r *Router) price(now clock.Instant, c *candidate, h *matched, p *prompt.Re
 	m := c.member
 	c.cache, c.source, c.form, c.signals, c.inFlight = h.cache, h.source, h.form, m.Signals(), m.Ledger.InFlight()
 	c.group = r.classOf(m, p.Model)
+	m.Fit.Rest(m.ClassFit)
 	r.learnSteps(now, c)
 	c.class = r.constants(m)
 	limit(&c.class, &c.signals)

@@ -58,22 +58,22 @@ func Catalogue() []Scenario {
 		with("agents-160", agents("B", 160)),
 		with("coding-agents", func(s *Scenario) { s.Workload = Workload{Kind: Coding, Sessions: 24, Speed: 1} }),
 		with("fleet", fleetOf(8, 60)),
-		with("bursts", func(s *Scenario) { s.Workload = chat(Bursts, 300) }),
-		with("diurnal", func(s *Scenario) { s.Workload = chat(Diurnal, 400) }),
+		with("bursts", func(s *Scenario) { s.Workload = chat(Bursts, 200) }),
+		with("diurnal", func(s *Scenario) { s.Workload = chat(Diurnal, 300) }),
 		with("slow-worker", func(s *Scenario) {
 			agents("B", 64)(s)
 			s.Faults = []Fault{{Kind: Slow, Workers: []int{3}, From: 60 * time.Second, Factor: 3}}
 		}),
 		with("churn", func(s *Scenario) {
-			s.Workload, s.Fleet.Workers, s.BlockTokens = chat(Chat, 180), 120, 128
-			s.Faults = []Fault{{Kind: Down, Workers: numbers(20), From: 60 * time.Second, Until: 120 * time.Second}}
+			s.Workload, s.Fleet.Workers, s.BlockTokens = chat(Chat, 60), 120, 128
+			s.Faults = []Fault{{Kind: Down, Workers: numbers(20), From: 20 * time.Second, Until: 40 * time.Second}}
 		}),
 		with("bursty-rho", func(s *Scenario) {
-			agents("B", 160)(s)
+			tight(s)
 			s.Faults = []Fault{{Kind: Rho, Factor: 0.9, Period: 20 * time.Second}}
 		}),
-		with("link-4", func(s *Scenario) { agents("B", 160)(s); s.Fleet.BytesPerSecond = slowLink }),
-		with("link-2", func(s *Scenario) { agents("B", 160)(s); s.Fleet.BytesPerSecond = thinLink }),
+		with("link-4", func(s *Scenario) { tight(s); s.Fleet.BytesPerSecond = slowLink }),
+		with("link-2", func(s *Scenario) { tight(s); s.Fleet.BytesPerSecond = thinLink }),
 		with("plain-vllm", func(s *Scenario) { trace("B", 1.5)(s); s.Fleet.Profile = VLLMPlain }),
 		with("sglang", func(s *Scenario) { agents("B", 96)(s); s.Fleet.Profile = SGLangLoads }),
 		with("late-events", func(s *Scenario) {
@@ -86,6 +86,12 @@ func Catalogue() []Scenario {
 			s.Fleet.Preset, s.Fleet.CPUTimesHBM = hybridPreset, 0
 		}),
 	}
+}
+
+// tight is agents whose contexts don't fit into HBM together, so that the CPU
+// tier and its link decide.
+func tight(s *Scenario) {
+	s.Workload, s.Fleet.PoolTokens = Workload{Kind: Agents, Sessions: 130, Speed: 1}, 300_000
 }
 
 // hybridPreset is the preset whose attention is partly windowed.

@@ -13,7 +13,8 @@ import (
 
 // Ready says why a replica on this fleet should get no traffic yet: nil once
 // some worker answers and every answering worker that has KV events is being
-// followed.
+// followed. After that only the lack of any worker counts: one that joins, or
+// whose events are lost for a while, is no reason to take the replica out.
 func (f *Fleet) Ready() error {
 	any := false
 	for _, m := range f.View().Members {
@@ -21,6 +22,9 @@ func (f *Fleet) Ready() error {
 			continue
 		}
 		any = true
+		if f.warm.Load() {
+			return nil
+		}
 		switch c := m.Cache(); {
 		case c.Known == Unknown:
 			return errors.New("still asking " + m.Worker.Spec.URL + " what it is")
@@ -29,8 +33,9 @@ func (f *Fleet) Ready() error {
 		}
 	}
 	if !any {
-		return errors.New("no worker answers yet")
+		return errors.New("no worker answers")
 	}
+	f.warm.Store(true)
 	return nil
 }
 
@@ -56,7 +61,7 @@ func (f *Fleet) Describe() []Description {
 	out := []Description{}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, w := range f.workers {
+	for _, w := range f.crew.workers {
 		models := make([]string, 0, len(w.models))
 		for _, m := range w.models {
 			models = append(models, m.ID)

@@ -1,0 +1,400 @@
+package prompt
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Scanner reads a JSON body while it arrives: each byte is looked at once,
+// checked, and never copied. It notes where the members of the one top-level
+// object are that routing needs. The zero value is ready; it is not safe for
+// concurrent use.
+type Scanner struct {
+	pos   int // bytes read so far
+	state scanState
+	open  []byte // the containers that are open, '{' or '['
+	err   error
+
+	literal string // what is left of true, false or null
+	hex     int    // digits left of a \u escape
+	isKey   bool   // the string is a member's name
+	keyFrom int    // where the last top-level name started
+
+	at      int // the top-level member being read, as an index of wanted; -1 for others
+	members [len(wanted)]member
+}
+
+// Span is a piece of a body, in bytes from its start. What has not ended yet,
+// or is not there, has End 0.
+type Span struct{ Start, End int }
+
+// member is one top-level member of a body, its value where it is known whole.
+type member struct {
+	Span
+	known bool
+	raw   []byte // the value, set by Scanner.value
+	// elements are those of an array, save of one that starts with a number.
+	elements []Span
+	numbers  bool
+}
+
+// wanted are the members that routing reads; all others are only checked.
+var wanted = [...]string{
+	"model", "stream", "max_tokens", "max_completion_tokens", "max_output_tokens", "n", "cache_salt", "stream_options",
+	"prompt", "input", "messages", "tools", "system", "instructions", "previous_response_id", "conversation",
+}
+
+const (
+	memberModel = iota
+	memberStream
+	memberMaxTokens
+	memberMaxCompletionTokens
+	memberMaxOutputTokens
+	memberN
+	memberSalt
+	memberStreamOptions
+	memberPrompt
+	memberInput
+	memberMessages
+	memberTools
+	memberSystem
+	memberInstructions
+	memberPrevious
+	memberConversation
+)
+
+// maxDepth bounds how deep a body may nest.
+const maxDepth = 10000
+
+type scanState uint8
+
+const (
+	start        scanState = iota // the opening brace of the body
+	value                         // a value
+	valueOrEnd                    // the first value of an array, or its end
+	key                           // a name
+	keyOrEnd                      // the first name of an object, or its end
+	colon                         // the colon behind a name
+	after                         // what follows a value: a comma or an end
+	text                          // inside a string
+	escape                        // behind a backslash
+	escapeHex                     // the digits of \u
+	literal                       // inside true, false or null
+	minus                         // behind a number's sign
+	zero                          // behind a leading zero
+	digits                        // digits before the point
+	point                         // behind the point
+	fraction                      // digits behind the point
+	exponent                      // behind the e
+	exponentSign                  // behind the e's sign
+	power                         // digits of the exponent
+	done                          // behind the body's object
+)
+
+// Scan reads what is new in body, which is what has arrived so far and holds
+// all that earlier calls were given. The error is a [*SyntaxError]; once there
+// is one it stays.
+func (s *Scanner) Scan(body []byte) error {
+	for s.err == nil && s.pos < len(body) {
+		if s.state == text {
+			s.skipText(body)
+			if s.pos == len(body) {
+				break
+			}
+		}
+		if msg := s.step(body[s.pos], body); msg != "" {
+			s.err = &SyntaxError{int64(s.pos), msg}
+			break
+		}
+		s.pos++
+	}
+	return s.err
+}
+
+// End tells that the body is whole.
+func (s *Scanner) End() error {
+	if s.err == nil && s.state != done {
+		s.err = &SyntaxError{int64(s.pos), "the body ends too early"}
+	}
+	return s.err
+}
+
+// skipText moves over the plain bytes of a string, eight at a time.
+func (s *Scanner) skipText(body []byte) {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	i := s.pos
+	for ; i+8 <= len(body); i += 8 {
+		x := binary.LittleEndian.Uint64(body[i:])
+		quote, slash := x^'"'*ones, x^'\\'*ones
+		// A top bit is set where a byte is a quote, a backslash or below 0x20.
+		// A borrow can set one too many: then the loop below looks closer.
+		if ((quote-ones)&^quote|(slash-ones)&^slash|(x-0x20*ones)&^x)&tops != 0 {
+			break
+		}
+	}
+	for i < len(body) && body[i] >= 0x20 && body[i] != '"' && body[i] != '\\' {
+		i++
+	}
+	s.pos = i
+}
+
+// step reads one byte; a message says what is wrong with it.
+func (s *Scanner) step(c byte, body []byte) string {
+	if s.state >= zero && s.state <= power && s.state != point && s.state != exponent && s.state != exponentSign {
+		if s.number(c) {
+			return ""
+		}
+		s.ended(s.pos) // the byte behind a number is looked at as such
+	}
+	switch s.state {
+	case text:
+		return s.inText(c, body)
+	case escape:
+		switch c {
+		case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+			s.state = text
+		case 'u':
+			s.state, s.hex = escapeHex, 4
+		default:
+			return "an escape that JSON does not know"
+		}
+		return ""
+	case escapeHex:
+		if !isHex(c) {
+			return "want a hexadecimal digit"
+		}
+		if s.hex--; s.hex == 0 {
+			s.state = text
+		}
+		return ""
+	case literal:
+		if c != s.literal[0] {
+			return "want true, false or null"
+		}
+		if s.literal = s.literal[1:]; s.literal == "" {
+			s.ended(s.pos + 1)
+		}
+		return ""
+	case minus, point, exponent, exponentSign:
+		return s.needDigit(c)
+	}
+	switch c {
+	case ' ', '\t', '\r', '\n':
+		return ""
+	}
+	return s.structure(c)
+}
+
+// structure reads a byte between values.
+func (s *Scanner) structure(c byte) string {
+	switch s.state {
+	case start:
+		if c != '{' {
+			return "the body must be a JSON object"
+		}
+		s.push(c)
+	case colon:
+		if c != ':' {
+			return "want a colon behind the name"
+		}
+		s.state = value
+	case key, keyOrEnd:
+		switch {
+		case c == '"':
+			s.isKey, s.state = true, text
+			if len(s.open) == 1 {
+				s.keyFrom = s.pos
+			}
+		case c == '}' && s.state == keyOrEnd:
+			s.pop()
+		default:
+			return "want a member's name"
+		}
+	case after:
+		inObject := s.open[len(s.open)-1] == '{'
+		switch {
+		case c == ',' && inObject:
+			s.state = key
+		case c == ',':
+			s.state = value
+		case c == '}' && inObject, c == ']' && !inObject:
+			s.pop()
+		case inObject:
+			return "want a comma or }"
+		default:
+			return "want a comma or ]"
+		}
+	case done:
+		return "data after the JSON object"
+	default:
+		if c == ']' && s.state == valueOrEnd {
+			s.pop()
+			return ""
+		}
+		return s.begin(c)
+	}
+	return ""
+}
+
+// begin reads the first byte of a value.
+func (s *Scanner) begin(c byte) string {
+	s.began(c)
+	switch {
+	case c == '"':
+		s.isKey, s.state = false, text
+	case c == '{', c == '[':
+		if len(s.open) == maxDepth {
+			return "nested too deep"
+		}
+		s.push(c)
+	case c == '-':
+		s.state = minus
+	case c == '0':
+		s.state = zero
+	case c >= '1' && c <= '9':
+		s.state = digits
+	case c == 't':
+		s.state, s.literal = literal, "rue"
+	case c == 'f':
+		s.state, s.literal = literal, "alse"
+	case c == 'n':
+		s.state, s.literal = literal, "ull"
+	default:
+		return "want a value"
+	}
+	return ""
+}
+
+func (s *Scanner) push(c byte) {
+	s.open = append(s.open, c)
+	s.state = valueOrEnd
+	if c == '{' {
+		s.state = keyOrEnd
+	}
+}
+
+func (s *Scanner) pop() {
+	s.open = s.open[:len(s.open)-1]
+	s.ended(s.pos + 1)
+}
+
+func (s *Scanner) inText(c byte, body []byte) string {
+	switch {
+	case c == '\\':
+		s.state = escape
+	case c < 0x20:
+		return "a control character in a string"
+	case !s.isKey:
+		s.ended(s.pos + 1)
+	default:
+		s.state = colon
+		if len(s.open) == 1 {
+			s.at = indexOf(body[s.keyFrom : s.pos+1])
+		}
+	}
+	return ""
+}
+
+// number reads a byte of a number that could end here; false when it has.
+func (s *Scanner) number(c byte) bool {
+	digit := c >= '0' && c <= '9'
+	switch {
+	case digit && s.state != zero:
+	case c == '.' && (s.state == zero || s.state == digits):
+		s.state = point
+	case (c == 'e' || c == 'E') && s.state != power:
+		s.state = exponent
+	default:
+		return false
+	}
+	return true
+}
+
+func (s *Scanner) needDigit(c byte) string {
+	switch {
+	case (c == '+' || c == '-') && s.state == exponent:
+		s.state = exponentSign
+	case c < '0' || c > '9':
+		return "want a digit"
+	case s.state == minus && c == '0':
+		s.state = zero
+	case s.state == minus:
+		s.state = digits
+	case s.state == point:
+		s.state = fraction
+	default:
+		s.state = power
+	}
+	return ""
+}
+
+// began notes where a value of interest starts.
+func (s *Scanner) began(c byte) {
+	if len(s.open) > 2 || len(s.open) == 0 || s.at < 0 {
+		return
+	}
+	m := &s.members[s.at]
+	switch {
+	case len(s.open) == 1:
+		*m = member{Span: Span{Start: s.pos}} // of duplicates the last counts
+	case s.open[1] != '[' || m.numbers:
+	case s.state == valueOrEnd && (c == '-' || c >= '0' && c <= '9'):
+		m.numbers = true
+	case s.at == memberMessages || s.at == memberPrompt || s.at == memberInput || s.at == memberSystem:
+		m.elements = append(m.elements, Span{Start: s.pos})
+	}
+}
+
+// ended notes where a value of interest ends, and what is expected next.
+func (s *Scanner) ended(end int) {
+	s.state = after
+	switch len(s.open) {
+	case 0:
+		s.state = done
+	case 1:
+		if s.at >= 0 {
+			s.members[s.at].End, s.members[s.at].known = end, true
+		}
+	case 2:
+		if s.at >= 0 {
+			if e := s.members[s.at].elements; len(e) > 0 && s.open[1] == '[' {
+				e[len(e)-1].End = end
+			}
+		}
+	}
+}
+
+// value returns a wanted member with its value. Of an array whose end has not
+// arrived it has the whole elements alone.
+func (s *Scanner) value(i int, body []byte) member {
+	m := s.members[i]
+	if m.known {
+		m.raw = body[m.Start:m.End]
+	} else if n := len(m.elements); n > 0 && m.elements[n-1].End == 0 {
+		m.elements = m.elements[:n-1]
+	}
+	return m
+}
+
+// indexOf returns which of the wanted members a name in quotes is, or -1.
+func indexOf(quoted []byte) int {
+	name := quoted[1 : len(quoted)-1]
+	if bytes.IndexByte(name, '\\') >= 0 {
+		if len(name) > len(`\u0000`)*len("max_completion_tokens") {
+			return -1 // longer than any of them, all of it escaped
+		}
+		name, _ = jsontext.AppendUnquote(nil, quoted)
+	}
+	for i, w := range wanted {
+		if string(name) == w {
+			return i
+		}
+	}
+	return -1
+}
+
+func isHex(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
+}

@@ -12,7 +12,7 @@ import (
 )
 
 // Admin returns the handler of the admin listener: /metrics, /explain/{id},
-// /workers, /index, /healthz and /debug/pprof/. Where the config has a token, every
+// /workers, /index, /config, /healthz and /debug/pprof/. Where the config has a token, every
 // path but /healthz wants it as a bearer token.
 func (g *Gateway) Admin() http.Handler {
 	mux := http.NewServeMux()
@@ -20,6 +20,7 @@ func (g *Gateway) Admin() http.Handler {
 	mux.HandleFunc("GET /explain/{id}", g.explain)
 	mux.HandleFunc("GET /workers", func(w http.ResponseWriter, _ *http.Request) { adminList(w, g.deps.Workers) })
 	mux.HandleFunc("GET /index", func(w http.ResponseWriter, _ *http.Request) { adminList(w, g.deps.Index) })
+	mux.HandleFunc("GET /config", func(w http.ResponseWriter, _ *http.Request) { adminList(w, g.deps.Config) })
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)

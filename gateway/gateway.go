@@ -26,7 +26,7 @@ type Decider interface {
 }
 
 // Deps is what a gateway needs from the rest of the house. Only Ready,
-// Workers, Index and Explain may be nil.
+// Workers, Index, Config and Explain may be nil.
 type Deps struct {
 	Decider Decider
 	// Models returns the union of the models that healthy workers serve.
@@ -40,6 +40,9 @@ type Deps struct {
 	// Index returns what the admin API shows as /index: what the workers hold,
 	// and how that is known.
 	Index func() any
+	// Config returns what the admin API shows as /config: the settings in force,
+	// without secrets.
+	Config func() any
 	// Explain returns the account of a decision by request id.
 	Explain func(id string) (explanation any, ok bool)
 
@@ -53,14 +56,17 @@ type Deps struct {
 
 // Gateway is the front door. It is an http.Handler for the data listener and
 // starts no goroutine of its own.
+//
+// A Gateway never changes: With makes another one of another Config. What the
+// two share stands behind pointers; what follows from the Config is made anew.
 type Gateway struct {
 	cfg      Config
 	deps     Deps
 	metrics  *metrics
 	retries  *retryBudget
-	buffered atomic.Int64 // bytes of request bodies in memory
-	draining atomic.Bool
-	buffers  sync.Pool // *[]byte of relayBufferBytes
+	buffered *atomic.Int64 // bytes of request bodies in memory
+	draining *atomic.Bool
+	buffers  *sync.Pool // *[]byte of relayBufferBytes
 	// do sends a request to a worker: its Do, save in tests without sockets.
 	do func(*engine.Worker, *http.Request) (*http.Response, error)
 }
@@ -76,12 +82,14 @@ func New(cfg Config, deps Deps) (*Gateway, error) {
 		return nil, err
 	}
 	return &Gateway{
-		cfg:     cfg,
-		deps:    deps,
-		metrics: m,
-		retries: newRetryBudget(cfg.RetryShare),
-		buffers: sync.Pool{New: func() any { b := make([]byte, relayBufferBytes); return &b }},
-		do:      (*engine.Worker).Do,
+		cfg:      cfg,
+		deps:     deps,
+		metrics:  m,
+		retries:  newRetryBudget(cfg.RetryShare),
+		buffered: new(atomic.Int64),
+		draining: new(atomic.Bool),
+		buffers:  &sync.Pool{New: func() any { b := make([]byte, relayBufferBytes); return &b }},
+		do:       (*engine.Worker).Do,
 	}, nil
 }
 

@@ -14,17 +14,6 @@ import (
 	"github.com/rhizome-router/rhizome/prompt"
 )
 
-// Config chooses how requests are placed.
-type Config struct {
-	Policy  Policy
-	Weights cost.Weights
-	Article cost.Article
-	// Explained is how many decisions can be explained afterwards. Default
-	// 4096.
-	Explained int
-	Seed      uint64
-}
-
 // Deps are what a Router works on.
 type Deps struct {
 	Fleet  interface{ View() *fleet.View }
@@ -70,12 +59,20 @@ type Stats struct {
 // New returns a Router that has seen nothing.
 func New(cfg Config, deps Deps) *Router {
 	if cfg.Explained == 0 {
-		cfg.Explained = 4096
+		cfg.Explained = defaultExplained
 	}
 	return &Router{
 		cfg: cfg, deps: deps, rand: clock.Rand(cfg.Seed, "route"), sizes: prompt.NewCalibration(),
 		fits: make(map[string]*cost.ScaleFit), traffic: newTraffic(), sessions: newSessions(), ring: newRing(cfg.Explained),
 	}
+}
+
+// Reconfigure makes the next decisions by cfg's policy, weights and article. The
+// number of decisions explained and the seed stay what they were.
+func (r *Router) Reconfigure(cfg Config) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cfg.Policy, r.cfg.Weights, r.cfg.Article = cfg.Policy, cfg.Weights, cfg.Article
 }
 
 // Stats returns the counts so far.

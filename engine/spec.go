@@ -75,6 +75,16 @@ func ParseSpec(s string) (Spec, error) {
 	return spec, nil
 }
 
+// UnmarshalText reads a spec as ParseSpec does.
+func (s *Spec) UnmarshalText(text []byte) error {
+	spec, err := ParseSpec(string(text))
+	if err != nil {
+		return err
+	}
+	*s = spec
+	return nil
+}
+
 func (s *Spec) set(key, value string) error {
 	switch key {
 	case "id":

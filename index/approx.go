@@ -48,7 +48,7 @@ type approxEntry struct {
 // ApproxConfig sets an Approx's limits. The zero value is usable.
 type ApproxConfig struct {
 	// MaxEntries bounds the (chunk, slot) pairs, 24 B each, allocated at once
-	// (the system backs the pages only as they are used); 0 means 2 Mi. It is
+	// (the system backs the pages only as they are used); default 2 Mi. It is
 	// rounded up to a multiple of 8.
 	MaxEntries int `yaml:"max_entries"`
 	// Seed varies the placement of keys; see Config.

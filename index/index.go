@@ -61,12 +61,12 @@ type Change struct {
 
 // Config sets an Index's limits. The zero value is usable.
 type Config struct {
-	// MaxBytes bounds the memory of the tables; 0 means 1 GiB. A block that
+	// MaxBytes bounds the memory of the tables; default 1 GiB. A block that
 	// would need more is refused and counted. While a shard grows, the copy
 	// of that one shard comes on top.
 	MaxBytes int64 `yaml:"max_bytes"`
 	// MaxPromises bounds the (slot, block) pairs promised at one time, each
-	// about 60 B; 0 means 1 Mi.
+	// about 60 B; default 1 Mi.
 	MaxPromises int `yaml:"max_promises"`
 	// Seed varies how keys are placed, so that nobody outside can choose
 	// prompts that crowd one place. Results don't depend on it.

@@ -20,7 +20,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"time"
 
 	"github.com/rhizome-router/rhizome/engine"
@@ -133,18 +132,4 @@ func (c *Config) checkWorker(i int, names map[string]int) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// FixedChanges returns the keys of the settings that differ between two
-// configurations though they can't change while the router runs, in the order
-// of the document.
-func FixedChanges(old, new *Config) []string {
-	var keys []string
-	a, b := reflect.ValueOf(old).Elem(), reflect.ValueOf(new).Elem()
-	for _, f := range schema() {
-		if f.fixed && !reflect.DeepEqual(a.FieldByIndex(f.index).Interface(), b.FieldByIndex(f.index).Interface()) {
-			keys = append(keys, f.path)
-		}
-	}
-	return keys
 }

@@ -84,14 +84,14 @@ func forgetPlaces(a, b *Loaded) []Setting {
 // A parser of foreign bytes must not take for ever, nor all memory or stack.
 func TestHostileDocuments(t *testing.T) {
 	for name, src := range map[string]string{
-		"brackets":  strings.Repeat("[", MaxFileBytes/8),
-		"braces":    strings.Repeat("{a: ", MaxFileBytes/16),
-		"dashes":    strings.Repeat("- ", MaxFileBytes/16),
-		"questions": strings.Repeat("? ", MaxFileBytes/16),
-		"anchors":   strings.Repeat("&a ", MaxFileBytes/16),
-		"tags":      strings.Repeat("!a ", MaxFileBytes/16),
-		"indents":   staircase(1200),
-		"aliases":   "workers: &w [" + strings.Repeat("*w,", 20_000) + "]",
+		"brackets":  strings.Repeat("[", MaxFileBytes/64),
+		"braces":    strings.Repeat("{a: ", MaxFileBytes/64),
+		"dashes":    strings.Repeat("- ", MaxFileBytes/64),
+		"questions": strings.Repeat("? ", MaxFileBytes/64),
+		"anchors":   strings.Repeat("&a ", MaxFileBytes/64),
+		"tags":      strings.Repeat("!a ", MaxFileBytes/64),
+		"indents":   staircase(300),
+		"aliases":   "workers: &w [" + strings.Repeat("*w,", 5_000) + "]",
 		"laughs": "a: &a [x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\n" +
 			"workers: [*c,*c,*c,*c,*c,*c,*c,*c]\n",
 		"merges": "workers:\n- &a {<<: [" + strings.Repeat("*a,", 20) + "]}\n",

@@ -105,15 +105,31 @@ func TestErrorTellsWhatToWatch(t *testing.T) {
 	}
 }
 
-func TestFixedChanges(t *testing.T) {
-	old, next := Default(), Default()
-	next.Gateway.Listen, next.Fleet.Cluster, next.Name = ":1", "x", "n"
-	next.Gateway.MaxAttempts, next.Route.Policy, next.Log.Level = 9, "random", 4
-	if got := strings.Join(FixedChanges(&old, &next), " "); got != "name gateway.listen fleet.cluster" {
-		t.Errorf("fixed changes: %s", got)
+func TestCheckReload(t *testing.T) {
+	running, err := load([]byte("grace: 1s"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if got := FixedChanges(&old, &old); got != nil {
-		t.Errorf("nothing changed, but %v", got)
+	next, err := load([]byte("grace: 2s\nname: n\ngateway:\n  listen: \":1\"\n  max_attempts: 9\nfleet: {cluster: x}\n" +
+		"route: {policy: random}\nlog: {level: warn}\nworkers: [http://a:1]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	var e *Error
+	if errors.As(next.CheckReload(running), &e) {
+		for _, p := range e.Problems {
+			got = append(got, p.Key)
+		}
+	}
+	if strings.Join(got, " ") != "grace name gateway.listen fleet.cluster" {
+		t.Errorf("fixed changes: %v", got)
+	}
+	if text := e.Error(); !strings.Contains(text, "f.yaml:1:8: grace can't change while the router runs (from 1s to 2s): restart") {
+		t.Errorf("the error says: %s", text)
+	}
+	if err := running.CheckReload(running); err != nil {
+		t.Errorf("nothing changed, but %v", err)
 	}
 }
 

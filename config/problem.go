@@ -52,16 +52,25 @@ type Problem struct {
 	excerpt string // the offending line, with a caret
 }
 
+// String returns the problem with its place and, of a file, the line.
 func (p *Problem) String() string {
+	if p.excerpt != "" {
+		return p.brief() + "\n" + p.excerpt
+	}
+	return p.brief()
+}
+
+func (p *Problem) brief() string {
 	text := p.Text
-	if p.Key != "" {
+	switch first, _, _ := strings.Cut(text, " "); {
+	case p.Key == "":
+	case slices.Contains([]string{"is", "are", "has", "can't"}, first): // a sentence about the key
+		text = p.Key + " " + text
+	default:
 		text = p.Key + ": " + text
 	}
 	if p.Origin.From != FromDefault && p.Origin.From != "" {
 		text = p.Origin.String() + ": " + text
-	}
-	if p.excerpt != "" {
-		text += "\n" + p.excerpt
 	}
 	return text
 }
@@ -70,8 +79,9 @@ func (p *Problem) String() string {
 type Error struct {
 	Problems []Problem
 	// Files are those that were read, or should have been: when one of them
-	// changes it is worth trying again.
+	// changes it is worth trying again. Print is their Fingerprint as they were.
 	Files []string
+	Print string
 }
 
 func (e *Error) Error() string {
@@ -83,6 +93,15 @@ func (e *Error) Error() string {
 		b.WriteString(e.Problems[i].String())
 	}
 	return b.String()
+}
+
+// Brief is Error in one line, for a log.
+func (e *Error) Brief() string {
+	parts := make([]string, len(e.Problems))
+	for i := range e.Problems {
+		parts[i] = e.Problems[i].brief()
+	}
+	return strings.Join(parts, "; ")
 }
 
 // maxProblems bounds how many problems are told at once.

@@ -79,6 +79,15 @@ func (l *Loaded) hash() string {
 	return hex.EncodeToString(h.Sum(nil))[:16]
 }
 
+// HashNumber is the Hash as a number that a metric can hold exactly.
+func (l *Loaded) HashNumber() float64 {
+	n, err := strconv.ParseUint(l.Hash[:12], 16, 64)
+	if err != nil {
+		return 0 // never: hash writes hex
+	}
+	return float64(n)
+}
+
 // printer turns a Config into lines; those of sections have no From.
 type printer struct {
 	origins map[string]origin

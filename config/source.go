@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -43,10 +42,13 @@ type Loaded struct {
 	// Hash is that of what is in force, secrets left out: equal hashes are equal
 	// settings but for secrets.
 	Hash string
-	// Files are those that were read: the document and what file: named.
+	// Files are those that were read: the document and what file: named; Print is
+	// their Fingerprint as they were then.
 	Files []string
+	Print string
 
 	origins map[string]origin
+	excerpt func(Origin) string
 }
 
 // loading is a Loaded on its way.
@@ -56,6 +58,7 @@ type loading struct {
 	origins  map[string]origin
 	problems []Problem
 	files    []string
+	print    print
 	env      map[string]string
 	excerpt  func(Origin) string
 }
@@ -67,8 +70,7 @@ func (s Source) Load() (*Loaded, error) {
 		if s.File == "" {
 			return
 		}
-		l.files = append(l.files, s.File)
-		src, err := readFile(s.File, MaxFileBytes)
+		src, err := l.read(s.File)
 		if err != nil {
 			l.problems = append(l.problems, Problem{Origin: Origin{From: FromFile, Name: s.File}, Text: err.Error()})
 			return
@@ -97,11 +99,11 @@ func (s Source) load(document func(*loading)) (*Loaded, error) {
 		l.cfg.validate(l.invalid)
 	}
 	if len(l.problems) > 0 {
-		err := &Error{Problems: l.problems, Files: l.files}
+		err := &Error{Problems: l.problems, Files: l.files, Print: l.print.sum()}
 		err.finish()
 		return nil, err
 	}
-	loaded := &Loaded{Config: l.cfg, Files: l.files, origins: l.origins}
+	loaded := &Loaded{Config: l.cfg, Files: l.files, Print: l.print.sum(), origins: l.origins, excerpt: l.excerpt}
 	loaded.Hash = loaded.hash()
 	return loaded, nil
 }
@@ -217,10 +219,12 @@ const (
 // the line break at its end), a variable, or itself.
 func (l *loading) secret(text string) (string, error) {
 	if name, ok := strings.CutPrefix(text, fileRef); ok {
-		l.files = append(l.files, name)
-		content, err := readFile(name, maxSecretBytes)
+		content, err := l.read(name)
 		if err != nil {
 			return "", err
+		}
+		if len(content) > maxSecretBytes {
+			return "", fmt.Errorf("%s is larger than %s", name, formatBytes(maxSecretBytes))
 		}
 		if plain := strings.TrimRight(string(content), "\r\n"); plain != "" {
 			return plain, nil
@@ -236,34 +240,50 @@ func (l *loading) secret(text string) (string, error) {
 	return text, nil
 }
 
-// readFile reads a file that must not be larger than limit.
-func readFile(name string, limit int64) ([]byte, error) {
+// read reads a file and takes note of what it held.
+func (l *loading) read(name string) ([]byte, error) {
+	content, err := readFile(name)
+	l.files = append(l.files, name)
+	l.print.add(name, content, err)
+	return content, err
+}
+
+// readFile reads a file of a bearable size.
+func readFile(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	content, err := io.ReadAll(io.LimitReader(f, limit+1))
+	content, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
 	switch {
 	case err != nil:
 		return nil, err
-	case int64(len(content)) > limit:
-		return nil, fmt.Errorf("%s is larger than %s", name, formatBytes(limit))
+	case len(content) > MaxFileBytes:
+		return nil, fmt.Errorf("%s is larger than %s", name, formatBytes(MaxFileBytes))
 	}
 	return content, nil
+}
+
+// print is the state of some files, in the order in which they were read.
+type print []byte
+
+func (p *print) add(name string, content []byte, err error) {
+	*p = fmt.Appendf(*p, "%q %x %v\n", name, sha256.Sum256(content), err)
+}
+
+func (p print) sum() string {
+	sum := sha256.Sum256(p)
+	return hex.EncodeToString(sum[:])
 }
 
 // Fingerprint tells the contents of files apart: it changes when one of them
 // does, appears, goes away, or becomes another one behind a symbolic link.
 func Fingerprint(files []string) string {
-	h := sha256.New()
+	var p print
 	for _, name := range files {
-		content, err := readFile(name, MaxFileBytes)
-		if errors.Is(err, os.ErrNotExist) {
-			err = os.ErrNotExist
-		}
-		fmt.Fprintf(h, "%q %d %v\n", name, len(content), err)
-		h.Write(content)
+		content, err := readFile(name)
+		p.add(name, content, err)
 	}
-	return hex.EncodeToString(h.Sum(nil))
+	return p.sum()
 }

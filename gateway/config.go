@@ -11,7 +11,7 @@ import (
 // given with each field; a negative duration switches that limit off.
 type Config struct {
 	// Listen is the data listener's address; default ":8080".
-	Listen string `yaml:"listen"`
+	Listen string `yaml:"listen" config:"fixed"`
 	// Admin is the admin listener.
 	Admin AdminConfig `yaml:"admin"`
 
@@ -31,15 +31,15 @@ type Config struct {
 
 	// FirstByteTimeout is how long a streaming response may take to its first
 	// body byte; default 10 min. Other responses may take as long as they take.
-	FirstByteTimeout time.Duration `yaml:"first_byte_timeout"`
+	FirstByteTimeout time.Duration `yaml:"first_byte_timeout" config:"off"`
 	// IdleTimeout is how long a response that has begun may pause; default 2 min.
-	IdleTimeout time.Duration `yaml:"idle_timeout"`
+	IdleTimeout time.Duration `yaml:"idle_timeout" config:"off"`
 	// UploadTimeout is how long a client may pause while it sends a body;
 	// default 30 s.
-	UploadTimeout time.Duration `yaml:"upload_timeout"`
+	UploadTimeout time.Duration `yaml:"upload_timeout" config:"off"`
 	// WriteTimeout is how long a client may take to accept one piece of a
 	// response; default 2 min.
-	WriteTimeout time.Duration `yaml:"write_timeout"`
+	WriteTimeout time.Duration `yaml:"write_timeout" config:"off"`
 
 	// ForwardAuthorization lets the caller's credentials (Authorization,
 	// X-Api-Key, Api-Key, Cookie) through to workers.
@@ -54,10 +54,10 @@ type Config struct {
 // AdminConfig is the admin listener's part of [Config].
 type AdminConfig struct {
 	// Listen is the address; default "127.0.0.1:8081".
-	Listen string `yaml:"listen"`
+	Listen string `yaml:"listen" config:"fixed"`
 	// Token must be sent as a bearer token with every admin request but
 	// /healthz. It may be empty only when Listen is a loopback address.
-	Token string `yaml:"token"`
+	Token string `yaml:"token" config:"secret"`
 }
 
 // WithDefaults returns c with every zero value replaced by its default.

@@ -27,6 +27,7 @@ type Worker struct {
 	scripts  []Script
 	fallback Script
 	fixed    map[string]Script
+	choose   func(Request) Script
 	conns    map[net.Conn]bool
 	count    int
 }
@@ -89,6 +90,14 @@ func (w *Worker) Always(steps ...Step) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fallback = steps
+}
+
+// Choose lets f pick the script for each request that none given in advance is
+// left for; a nil script means the fallback.
+func (w *Worker) Choose(f func(Request) Script) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.choose = f
 }
 
 // On sets what answers requests to one path, such as a health probe: always the
@@ -222,6 +231,11 @@ func (w *Worker) take(req Request) Script {
 	default: // nobody reads them: the count is enough
 	}
 	if len(w.scripts) == 0 {
+		if w.choose != nil {
+			if s := w.choose(req); s != nil {
+				return s
+			}
+		}
 		return w.fallback
 	}
 	s := w.scripts[0]

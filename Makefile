@@ -34,7 +34,7 @@ peers: ## which real peers the tests can use here
 CLIENTS ?= .cache/clients
 test-clients: ## real client libraries against a real router; installs them first
 	internal/clients/install $(CLIENTS)
-	RHIZOME_CLIENTS=$(abspath $(CLIENTS)) $(GO) test -count=1 -timeout 5m ./internal/clients
+	RHIZOME_TEST_CLIENTS=$(abspath $(CLIENTS)) $(GO) test -count=1 -timeout 5m ./internal/clients
 
 FUZZTIME ?= 60s
 fuzz: ## every fuzz target for FUZZTIME each

@@ -48,7 +48,7 @@ func TestCases(t *testing.T) {
 
 func runCase(t *testing.T, archive *txtar.Archive) string {
 	t.Helper()
-	source := Source{OtherEnv: []string{"RHIZOME_CONFIG"}, EnvAliases: map[string]string{"RHIZOME_ADMIN_TOKEN": "gateway.admin.token"}}
+	source := Source{OtherEnv: []string{"RHIZOME_CONFIG", "RHIZOME_TEST_"}, EnvAliases: map[string]string{"RHIZOME_ADMIN_TOKEN": "gateway.admin.token"}}
 	for _, f := range archive.Files {
 		switch text := strings.TrimSpace(string(f.Data)); f.Name {
 		case "env":

@@ -23,7 +23,8 @@ type Source struct {
 	Env []string
 	// Flags are what the command line says of settings.
 	Flags []Flag
-	// OtherEnv names variables that begin with RHIZOME_ and are no settings.
+	// OtherEnv names variables that begin with RHIZOME_ and are no settings; a
+	// name that ends in _ stands for all that begin with it.
 	OtherEnv []string
 	// EnvAliases are other names of variables, with the settings they name.
 	EnvAliases map[string]string
@@ -134,7 +135,8 @@ func (s Source) readEnv(l *loading, settings map[string]setting) {
 	}
 	names := make([]string, 0, len(l.env))
 	for name := range l.env {
-		if strings.HasPrefix(name, envPrefix) && !slices.Contains(s.OtherEnv, name) {
+		other := func(o string) bool { return name == o || strings.HasSuffix(o, "_") && strings.HasPrefix(name, o) }
+		if strings.HasPrefix(name, envPrefix) && !slices.ContainsFunc(s.OtherEnv, other) {
 			names = append(names, name)
 		}
 	}

@@ -84,7 +84,7 @@ func (c *serveCommand) flags(sh *shell) []config.Flag {
 func configSource(file string) config.Source {
 	return config.Source{
 		File: file, Env: os.Environ(),
-		OtherEnv:   []string{"RHIZOME_CONFIG", "RHIZOME_ADMIN"},
+		OtherEnv:   []string{"RHIZOME_CONFIG", "RHIZOME_ADMIN", "RHIZOME_TEST_"},
 		EnvAliases: map[string]string{"RHIZOME_ADMIN_TOKEN": "gateway.admin.token"},
 	}
 }

@@ -62,7 +62,7 @@ var scenarios = map[string]want{
 
 // TestClients plays all scenarios with all libraries at once, on one router.
 func TestClients(t *testing.T) {
-	dir := os.Getenv("RHIZOME_CLIENTS")
+	dir := os.Getenv("RHIZOME_TEST_CLIENTS")
 	if dir == "" {
 		t.Skip("the libraries are not installed: make test-clients")
 	}

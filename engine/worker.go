@@ -41,6 +41,7 @@ type Worker struct {
 	transport  *http.Transport
 	eventsPort int                      // to try where nobody names one
 	identity   atomic.Pointer[Identity] // as Detect found it last
+	heard      atomic.Uint64
 }
 
 // NewWorker returns the worker that a spec describes, in a cluster.
@@ -97,6 +98,32 @@ func newTransport() *http.Transport {
 // error that wraps ErrConnect means the worker saw nothing of the request. The
 // caller closes the response's body. req itself is not changed.
 func (w *Worker) Do(req *http.Request) (*http.Response, error) {
+	resp, err := w.do(req)
+	if err == nil {
+		resp.Body = &heardBody{resp.Body, &w.heard}
+	}
+	return resp, err
+}
+
+// Heard counts the pieces of answers that requests by Do have got so far. While
+// it grows the worker lives, whatever its probes say.
+func (w *Worker) Heard() uint64 { return w.heard.Load() }
+
+// heardBody counts the reads that brought something.
+type heardBody struct {
+	io.ReadCloser
+	count *atomic.Uint64
+}
+
+func (b *heardBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if n > 0 {
+		b.count.Add(1)
+	}
+	return n, err
+}
+
+func (w *Worker) do(req *http.Request) (*http.Response, error) {
 	u := *req.URL
 	u.Scheme, u.Host, u.User = w.base.Scheme, w.base.Host, nil
 	out := req.WithContext(req.Context()) // a shallow copy
@@ -129,7 +156,7 @@ func (w *Worker) get(ctx context.Context, path string, maxBytes int64) ([]byte, 
 	if err != nil {
 		return nil, err
 	}
-	resp, err := w.Do(req)
+	resp, err := w.do(req)
 	if err != nil {
 		return nil, err
 	}

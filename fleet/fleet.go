@@ -66,6 +66,7 @@ func (f *Fleet) newMembers(w *engine.Worker, class cost.Class, id engine.Identit
 			t.Rank = kv.NoRank
 		}
 		members = append(members, NewMember(t, w, class, f.deps.Index.Open(ruleOf(id))))
+		members[rank].Circuit = members[0].Circuit
 	}
 	return members
 }
@@ -95,7 +96,11 @@ func (f *Fleet) supervise(ctx context.Context, w *worker) {
 	defer wg.Wait()
 	following, told, answered := false, false, false
 	for {
+		heard := w.Heard()
 		models, err := f.probe(ctx, w)
+		if err != nil && answered && lives(w.Worker, heard, err) {
+			models, err = w.models, nil
+		}
 		healthy := err == nil && len(models) > 0
 		for _, m := range w.members {
 			m.SetHealthy(healthy)

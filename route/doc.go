@@ -33,6 +33,11 @@ type Query struct {
 	Prompt  *prompt.Request
 	Session string      // names a conversation; empty when unknown
 	Exclude []kv.Target // already tried in vain
+	// Pin names the one worker or target to take: a target's or a worker's id,
+	// or the id or URL in the worker's spec. Empty: any.
+	Pin string
+	// ExpectedOutputTokens is what the caller expects of the output; 0: unknown.
+	ExpectedOutputTokens int
 }
 
 // Decision is one choice, booked on its target. Exactly one [Router.Done] must
@@ -54,6 +59,7 @@ type Decision struct {
 	sample   bool    // its TTFT can calibrate the worker's scale
 	alone    float64 // TTFT on an idle worker at scale 1, µs
 
+	trial           bool // of an open circuit
 	firstByte, done bool
 }
 
@@ -93,4 +99,9 @@ type Outcome struct {
 	// Unreachable says that no connection came about: the worker is left alone
 	// until it answers a probe.
 	Unreachable bool
+	// Cause tells requests apart: the same for the same request. A worker is
+	// not given up for the failures of one.
+	Cause uint64
+	// RetryAfter is how long a busy worker asked to be left alone; 0: unsaid.
+	RetryAfter time.Duration
 }

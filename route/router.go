@@ -117,39 +117,29 @@ func (r *Router) Decide(q Query) (*Decision, error) {
 	case !known:
 		return nil, ErrUnknownModel
 	}
+	now := r.deps.Clock.Now()
+	members, err := eligible(now, view, members, &q)
+	if err != nil {
+		return nil, err
+	}
 	hits := r.match(members, q.Prompt)
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := r.deps.Clock.Now()
 	r.deps.Index.Expire(now)
 	request := cost.Request{
 		PromptTokens: float64(r.sizes.PromptTokens(q.Prompt)),
-		OutputTokens: r.output.Predict(q.Prompt.MaxTokens),
+		OutputTokens: r.outputTokens(&q),
 		Choices:      float64(q.Prompt.N * q.Prompt.Prompts),
 	}
-	if q.Prompt.Kind == prompt.Embedding {
-		request.OutputTokens = 0
-	}
 	r.cands = r.cands[:0]
-	for _, healthy := range []bool{true, false} {
-		for i, m := range members {
-			if m.Healthy() == healthy && !excluded(q.Exclude, m.Target) {
-				r.cands = append(r.cands, r.price(now, m, hits[i], q.Prompt, request))
-			}
-		}
-		// Only where nobody is left, one that did not answer last is better
-		// than an error: a probe may be wrong, or late.
-		if len(r.cands) > 0 {
-			break
-		}
-	}
-	if len(r.cands) == 0 {
-		return nil, ErrNoWorker
+	for i, m := range members {
+		r.cands = append(r.cands, r.price(now, m, hits[i], q.Prompt, request))
 	}
 	r.addLaterWait(now)
 	chosen, why := r.choose(now, q, request)
 	d := r.book(now, q, request, &r.cands[chosen])
+	d.trial = d.member.Circuit.Begin(now)
 	r.ring.put(r.explain(now, q, request, d, chosen, why))
 	return d, nil
 }
@@ -340,6 +330,7 @@ func (r *Router) Done(d *Decision, o Outcome) {
 	d.member.Ledger.Release(now, d.booking)
 	r.settlePromise(now, d, o)
 	r.stats.Ended[o.Result]++
+	settleCircuit(now, d, &o)
 	if o.Unreachable {
 		d.member.SetHealthy(false)
 	}

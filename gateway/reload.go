@@ -13,6 +13,7 @@ func (g *Gateway) With(cfg Config) (*Gateway, error) {
 	}
 	next := *g
 	next.cfg = cfg.WithDefaults()
+	next.callers = newCallers(next.cfg.Keys, g.limits)
 	if next.cfg.RetryShare != g.cfg.RetryShare {
 		next.retries = newRetryBudget(next.cfg.RetryShare)
 	}

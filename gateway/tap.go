@@ -27,10 +27,11 @@ const (
 // that depend only on how many bytes passed, so the result is the same however
 // the bytes were split.
 type tap struct {
-	sse    bool
-	window []byte // at most tapWindowBytes
-	usage  route.Usage
-	failed bool // the stream holds an error event
+	sse     bool
+	window  []byte // at most tapWindowBytes
+	windows int    // how often it moved on
+	usage   route.Usage
+	failed  bool // the stream holds an error event
 }
 
 // maxUsageBytes is more than any usage object takes; it bounds the work that
@@ -50,6 +51,7 @@ func (t *tap) Write(p []byte) {
 		p = p[n:]
 		if len(t.window) == tapWindowBytes {
 			t.look()
+			t.windows++
 			t.window = t.window[:copy(t.window, t.window[tapWindowBytes-tapOverlapBytes:])]
 		}
 	}

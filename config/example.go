@@ -37,9 +37,16 @@ func docs() map[string]string {
 var capital = regexp.MustCompile(`\b[A-Z][A-Za-z0-9]*\b`)
 
 // docText is a field's doc comment in the words of the document: with the keys
-// of its neighbours instead of their Go names.
+// of the field and its neighbours instead of their Go names.
 func docText(all map[string]string, t reflect.Type, f reflect.StructField) string {
-	return capital.ReplaceAllStringFunc(all[docName(t, f)], func(word string) string {
+	text := all[docName(t, f)]
+	if rest, ok := strings.CutPrefix(text, f.Name+" "); ok {
+		text = key(f) + " " + rest
+	}
+	return capital.ReplaceAllStringFunc(text, func(word string) string {
+		if strings.ToUpper(word) == word {
+			return word // URL, TLS: more likely the thing than the field
+		}
 		if other, ok := t.FieldByName(word); ok && key(other) != "" {
 			return key(other)
 		}

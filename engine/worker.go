@@ -27,6 +27,10 @@ const (
 	idleTimeout    = 4 * time.Second
 	maxModelsBytes = 4 << 20
 	maxModels      = 4096
+	// A connection of HTTP/2 that is silent for pingAfter is asked whether it
+	// lives, and is dead after pingTimeout without an answer.
+	pingAfter   = 15 * time.Second
+	pingTimeout = 10 * time.Second
 )
 
 // Worker is one worker: its identity and the way to talk to it. It is safe for
@@ -45,7 +49,11 @@ type Worker struct {
 }
 
 // NewWorker returns the worker that a spec describes, in a cluster.
-func NewWorker(cluster string, spec Spec) (*Worker, error) {
+func NewWorker(cluster string, spec Spec) (*Worker, error) { return Guard{}.NewWorker(cluster, spec) }
+
+// NewWorker returns the worker that a spec describes, if the guard lets it be
+// one, and watches over where it connects to.
+func (g Guard) NewWorker(cluster string, spec Spec) (*Worker, error) {
 	spec, err := spec.Canonical()
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
@@ -54,19 +62,28 @@ func NewWorker(cluster string, spec Spec) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
+	if err := g.Check(base.Hostname()); err != nil {
+		return nil, fmt.Errorf("worker %s: %w", spec.URL, err)
+	}
 	id := spec.ID
 	if id == "" {
 		id = spec.URL
 	}
-	return &Worker{ID: kv.WorkerIDOf(cluster, id), Spec: spec, base: base, transport: newTransport(), eventsPort: defaultEventsPort}, nil
+	w := &Worker{ID: kv.WorkerIDOf(cluster, id), Spec: spec, base: base, transport: newTransport(g.dialer(base.Hostname())), eventsPort: defaultEventsPort}
+	if spec.H2C {
+		w.transport.Protocols = new(http.Protocols)
+		w.transport.Protocols.SetUnencryptedHTTP2(true)
+		// A connection that died without a word would swallow all requests on it.
+		w.transport.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
+	}
+	return w, nil
 }
 
 // newTransport returns a transport that adds nothing to a request and changes
 // nothing in a response: no compression of its own, no HTTP/2, no proxy, no
 // total time-out (a response may stream for an hour), no wait for "100
 // Continue".
-func newTransport() *http.Transport {
-	d := &net.Dialer{Timeout: connectTimeout, KeepAlive: 15 * time.Second}
+func newTransport(d *net.Dialer) *http.Transport {
 	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := d.DialContext(ctx, network, addr)
 		if err != nil {
@@ -128,6 +145,12 @@ func (w *Worker) do(req *http.Request) (*http.Response, error) {
 	u.Scheme, u.Host, u.User = w.base.Scheme, w.base.Host, nil
 	out := req.WithContext(req.Context()) // a shallow copy
 	out.URL, out.Host = &u, u.Host
+	if w.Spec.Token != "" {
+		if out.Header = req.Header.Clone(); out.Header == nil {
+			out.Header = make(http.Header, 1)
+		}
+		out.Header["Authorization"] = []string{"Bearer " + w.Spec.Token}
+	}
 	resp, err := w.transport.RoundTrip(out)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s on worker %s: %w", req.Method, u.Path, w.Spec.URL, err)

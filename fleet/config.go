@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/rhizome-router/rhizome/engine"
 )
 
 // Config says how often the fleet looks at its workers. The zero value takes
@@ -26,6 +28,8 @@ type Config struct {
 	// MaxLogBytes bounds the logs of all workers' KV events together.
 	// Default 2 GiB, some 50 million blocks.
 	MaxLogBytes int64 `yaml:"max_log_bytes"`
+	// Guard says which hosts may be workers; default: any but link-local ones.
+	Guard engine.Guard `yaml:"guard,omitempty"`
 }
 
 // WithDefaults returns c with every zero value replaced by its default.
@@ -60,6 +64,9 @@ func (c Config) Validate() error {
 	}
 	if c.MaxLogBytes < 0 {
 		errs = append(errs, fmt.Errorf("max_log_bytes is %d: want a number of bytes above 0", c.MaxLogBytes))
+	}
+	if err := c.Guard.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("guard.%w", err))
 	}
 	return errors.Join(errs...)
 }

@@ -96,7 +96,7 @@ func (f *Fleet) hire(old []*worker, specs []engine.Spec) ([]*worker, error) {
 	var next, fresh []*worker
 	var classes []cost.Class // of fresh
 	for _, spec := range specs {
-		w, err := engine.NewWorker(f.cfg.Cluster, spec)
+		w, err := f.cfg.Guard.NewWorker(f.cfg.Cluster, spec)
 		if err != nil {
 			return nil, err
 		}

@@ -19,6 +19,10 @@ const (
 	firstSizedBytes = 64 << 10 // when the length is announced
 )
 
+// smallBodyBytes is the size up to which a body may use the last eighth of the
+// budget, so that a few large ones don't keep all others out.
+const smallBodyBytes = 1 << 20
+
 // body is a request's body: what is held of it in memory, and what follows.
 type body struct {
 	received []byte // as received; all of it when rest is nil
@@ -142,7 +146,11 @@ func (g *Gateway) release(x *exchange) {
 // all bodies; b's own memory goes back to the pool.
 func (g *Gateway) grow(x *exchange, b []byte, size int64) ([]byte, error) {
 	n := size - int64(cap(b))
-	if g.buffered.Add(n) > g.cfg.BufferBudgetBytes {
+	budget := g.cfg.BufferBudgetBytes
+	if size > smallBodyBytes {
+		budget -= budget / 8 // large bodies leave room for small ones
+	}
+	if g.buffered.Add(n) > budget {
 		g.buffered.Add(-n)
 		return b, errBufferBudget
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"time"
 )
 
@@ -72,6 +73,19 @@ type Config struct {
 	Models map[string]ModelConfig `yaml:"models,omitempty"`
 	// Shadow compares decisions with another router's; default: not.
 	Shadow ShadowConfig `yaml:"shadow,omitempty"`
+	// Trace sends spans of requests to a collector; default: not.
+	Trace TraceConfig `yaml:"trace,omitempty"`
+}
+
+// TraceConfig says where spans go.
+type TraceConfig struct {
+	// Endpoint is a collector's URL for OTLP over HTTP, such as
+	// http://collector:4318/v1/traces. Default: no spans. A change needs a
+	// restart.
+	Endpoint string `yaml:"endpoint,omitempty"`
+	// SampleShare is the share of requests without a traced caller that are
+	// traced, 0 to 1; default 0.01. A caller's own choice is followed.
+	SampleShare float64 `yaml:"sample_share,omitempty"`
 }
 
 // AdminConfig is the admin listener's part of [Config].
@@ -97,6 +111,9 @@ func (c Config) WithDefaults() Config {
 	setDefault(&c.UploadTimeout, 30*time.Second)
 	setDefault(&c.WriteTimeout, 2*time.Minute)
 	c.Shadow = c.Shadow.withDefaults()
+	if c.Trace.Endpoint != "" {
+		setDefault(&c.Trace.SampleShare, 0.01)
+	}
 	return c
 }
 
@@ -140,6 +157,12 @@ func (c Config) Validate() error {
 	}
 	if c.DrainDelay < 0 {
 		bad("drain_delay is %v: want 0 or more", c.DrainDelay)
+	}
+	if s := c.Trace.SampleShare; !(s >= 0 && s <= 1) {
+		bad("trace.sample_share is %v: want 0 to 1", s)
+	}
+	if u, err := url.Parse(c.Trace.Endpoint); c.Trace.Endpoint != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil) {
+		bad("trace.endpoint: want http:// or https://, a host and a path, without user or password")
 	}
 	errs = append(errs, c.TLS.validate(), validateKeys(c.Keys), c.CORS.validate(), validateModels(c.Models), c.Shadow.validate())
 	return errors.Join(errs...)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/config"
@@ -24,6 +25,7 @@ import (
 	"github.com/rhizome-router/rhizome/engine/model"
 	"github.com/rhizome-router/rhizome/fleet"
 	"github.com/rhizome-router/rhizome/gateway"
+	"github.com/rhizome-router/rhizome/gateway/otlp"
 	"github.com/rhizome-router/rhizome/index"
 	"github.com/rhizome-router/rhizome/route"
 )
@@ -33,6 +35,7 @@ import (
 type replica struct {
 	fleet  *fleet.Fleet
 	router *route.Router
+	traces *otlp.Exporter // nil: none
 	front  atomic.Pointer[front]
 	data   net.Listener
 	admin  net.Listener
@@ -71,13 +74,21 @@ func newReplica(loaded *config.Loaded, sh *shell) (*replica, error) {
 	r.router = route.New(cfg.Route, route.Deps{Fleet: r.fleet, Index: prefixes, Approx: sent, Clock: time})
 	registry.MustRegister(r.fleet.Collector(), r.router.Collector(), newConfigMetrics(&r.inForce))
 	host, _ := os.Hostname()
+	name := cmp.Or(cfg.Name, host, "rhizome")
+	var tracer trace.Tracer
+	if traces := cfg.Gateway.WithDefaults().Trace; traces.Endpoint != "" {
+		if r.traces, err = otlp.New(context.Background(), traces, name); err != nil {
+			return nil, err
+		}
+		tracer = r.traces.Tracer()
+	}
 	door, err := gateway.New(cfg.Gateway, gateway.Deps{
 		Decider: r.router, Models: func() []engine.Model { return r.fleet.View().Models() }, Ready: r.fleet.Ready,
 		Workers:    func() any { return r.fleet.Describe() },
 		Index:      func() any { return r.fleet.DescribeIndex() },
 		Config:     func() any { return r.inForce.Load().describe() },
-		Explain:    func(id string) (any, bool) { return r.router.Explain(id) },
-		Registerer: registry, Gatherer: registry, Log: sh.log, Clock: time, Replica: cmp.Or(cfg.Name, host, "rhizome"),
+		Explain:    func(id string) (any, bool) { return r.router.Explain(id) }, SetDraining: r.fleet.SetDraining,
+		Registerer: registry, Gatherer: registry, Log: sh.log, Clock: time, Replica: name, Tracer: tracer,
 	})
 	if err != nil {
 		return nil, err
@@ -117,9 +128,13 @@ func (r *replica) run(ctx context.Context) error {
 		r.front.Load().gateway.Drain()
 	})
 	data := http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { r.front.Load().gateway.ServeHTTP(w, q) })
-	err := gateway.Serve(ctx, r.data, data, r.grace, r.log)
+	err := r.inForce.Load().running.Config.Gateway.Serve(ctx, r.data, data, r.grace, r.log)
+	r.front.Load().gateway.Close()
 	closeHouse()
 	wg.Wait()
+	if r.traces != nil {
+		r.traces.Close(r.log)
+	}
 	return errors.Join(err, adminErr)
 }
 

@@ -84,10 +84,10 @@ func newReplica(loaded *config.Loaded, sh *shell) (*replica, error) {
 	}
 	door, err := gateway.New(cfg.Gateway, gateway.Deps{
 		Decider: r.router, Models: func() []engine.Model { return r.fleet.View().Models() }, Ready: r.fleet.Ready,
-		Workers:    func() any { return r.fleet.Describe() },
-		Index:      func() any { return r.fleet.DescribeIndex() },
-		Config:     func() any { return r.inForce.Load().describe() },
-		Explain:    func(id string) (any, bool) { return r.router.Explain(id) }, SetDraining: r.fleet.SetDraining,
+		Workers: func() any { return r.fleet.Describe() },
+		Index:   func() any { return r.fleet.DescribeIndex() },
+		Config:  func() any { return r.inForce.Load().describe() },
+		Explain: func(id string) (any, bool) { return r.router.Explain(id) }, SetDraining: r.fleet.SetDraining,
 		Registerer: registry, Gatherer: registry, Log: sh.log, Clock: time, Replica: name, Tracer: tracer,
 	})
 	if err != nil {

@@ -75,6 +75,9 @@ func TestHostile_LargeBodiesShareABudget(t *testing.T) {
 	}
 	n.wasServed(t)
 	// When the wave is over, what it held can be had again.
+	testkit.Until(t, "no body is in memory", func() bool {
+		return testkit.Metric(t, f.metrics(), "rhizome_gateway_buffered_body_bytes") == 0
+	})
 	for _, a := range wave(f.url, 1, func() (io.Reader, int64) { return chatOf(size), size }) {
 		if a.err != nil || a.status != 200 {
 			t.Errorf("after the wave a large body ended with %+v", a)

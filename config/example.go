@@ -14,7 +14,7 @@ import (
 // fieldDocs holds the doc comments of all settings, taken from the sources of
 // the structs: a binary doesn't have them.
 //
-//go:generate go test -run TestFieldDocs -update .
+//go:generate go test -run TestFieldDocs|TestExample -update .
 //go:embed fielddocs.txt
 var fieldDocs string
 

@@ -38,7 +38,8 @@ const (
 type Worker struct {
 	// ID is the worker's name in every replica.
 	ID kv.WorkerID
-	// Spec is canonical.
+	// Spec is canonical, and without its Token, which is kept apart: it may change
+	// (SetToken), and nobody who shows a Spec shows it.
 	Spec Spec
 
 	base       *url.URL
@@ -46,6 +47,7 @@ type Worker struct {
 	eventsPort int                      // to try where nobody names one
 	identity   atomic.Pointer[Identity] // as Detect found it last
 	heard      atomic.Uint64
+	bearer     atomic.Pointer[string] // the header Authorization; nil: what the request has
 }
 
 // NewWorker returns the worker that a spec describes, in a cluster.
@@ -69,6 +71,8 @@ func (g Guard) NewWorker(cluster string, spec Spec) (*Worker, error) {
 	if id == "" {
 		id = spec.URL
 	}
+	token := spec.Token
+	spec.Token = ""
 	w := &Worker{ID: kv.WorkerIDOf(cluster, id), Spec: spec, base: base, transport: newTransport(g.dialer(base.Hostname())), eventsPort: defaultEventsPort}
 	if spec.H2C {
 		w.transport.Protocols = new(http.Protocols)
@@ -76,7 +80,19 @@ func (g Guard) NewWorker(cluster string, spec Spec) (*Worker, error) {
 		// A connection that died without a word would swallow all requests on it.
 		w.transport.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
 	}
+	w.SetToken(token)
 	return w, nil
+}
+
+// SetToken changes what is sent as a bearer token with every request from now
+// on, in place of what the request says; empty: the request's own goes.
+func (w *Worker) SetToken(token string) {
+	if token == "" {
+		w.bearer.Store(nil)
+		return
+	}
+	bearer := "Bearer " + token
+	w.bearer.Store(&bearer)
 }
 
 // newTransport returns a transport that adds nothing to a request and changes
@@ -145,11 +161,11 @@ func (w *Worker) do(req *http.Request) (*http.Response, error) {
 	u.Scheme, u.Host, u.User = w.base.Scheme, w.base.Host, nil
 	out := req.WithContext(req.Context()) // a shallow copy
 	out.URL, out.Host = &u, u.Host
-	if w.Spec.Token != "" {
+	if bearer := w.bearer.Load(); bearer != nil {
 		if out.Header = req.Header.Clone(); out.Header == nil {
 			out.Header = make(http.Header, 1)
 		}
-		out.Header["Authorization"] = []string{"Bearer " + w.Spec.Token}
+		out.Header["Authorization"] = []string{*bearer}
 	}
 	resp, err := w.transport.RoundTrip(out)
 	if err != nil {

@@ -34,11 +34,12 @@ type crew struct {
 }
 
 // SetWorkers makes specs the workers of the fleet. A worker whose spec is the
-// same as before stays as it is. One that is no more in specs, or is with a
-// different spec, leaves the view at once, so that nothing new is sent there;
-// requests in flight end as they would have, on the old member. What was known
-// of it is forgotten once its goroutines have ended. One that comes back, or
-// has changed, starts anew: unhealthy, without bookings, its cache unknown.
+// same as before, but for its token, stays as it is and goes on with the new
+// token. One that is no more in specs, or is with a different spec, leaves the
+// view at once, so that nothing new is sent there; requests in flight end as
+// they would have, on the old member. What was known of it is forgotten once
+// its goroutines have ended. One that comes back, or has changed, starts anew:
+// unhealthy, without bookings, its cache unknown.
 //
 // An error says which spec can't be used, and nothing has changed then.
 // SetWorkers may be called before, while and after Run runs.
@@ -94,6 +95,7 @@ func (f *Fleet) hire(old []*worker, specs []engine.Spec) ([]*worker, error) {
 	}
 	seen := make(map[kv.WorkerID]bool, len(specs))
 	var next, fresh []*worker
+	tokens := make(map[*worker]string, len(old))
 	var classes []cost.Class // of fresh
 	for _, spec := range specs {
 		w, err := f.cfg.Guard.NewWorker(f.cfg.Cluster, spec)
@@ -105,7 +107,7 @@ func (f *Fleet) hire(old []*worker, specs []engine.Spec) ([]*worker, error) {
 		}
 		seen[w.ID] = true
 		if b := before[w.ID]; b != nil && reflect.DeepEqual(b.Spec, w.Spec) {
-			next = append(next, b)
+			next, tokens[b] = append(next, b), spec.Token
 			continue
 		}
 		class, err := f.class(w.Spec)
@@ -115,7 +117,11 @@ func (f *Fleet) hire(old []*worker, specs []engine.Spec) ([]*worker, error) {
 		n := &worker{Worker: w, gone: make(chan struct{})}
 		next, fresh, classes = append(next, n), append(fresh, n), append(classes, class)
 	}
-	for i, w := range fresh { // nothing can fail any more: slots may be opened
+	// Nothing can fail any more.
+	for w, token := range tokens { // order-free: each by itself
+		w.SetToken(token)
+	}
+	for i, w := range fresh {
 		w.members = f.newMembers(w.Worker, classes[i], engine.Identity{Ranks: w.Spec.Ranks})
 	}
 	return next, nil

@@ -83,6 +83,11 @@ func TestChangedSpecStartsAnew(t *testing.T) {
 	if g.member(0) != old {
 		t.Error("the same spec made another member")
 	}
+	specs[0].Token = "another"
+	g.set(specs)
+	if g.member(0) != old {
+		t.Error("another token made another member")
+	}
 	specs[0].Model = "renamed"
 	g.set(specs)
 	now := g.fleet.View().Members[0]

@@ -20,7 +20,7 @@ type Config struct {
 	// DrainDelay is how long the data listener still takes connections after
 	// the end was asked for, while /readyz says no already: the time that
 	// balancers need to notice. Default none.
-	DrainDelay time.Duration `yaml:"drain_delay,omitempty"`
+	DrainDelay time.Duration `yaml:"drain_delay,omitempty" config:"fixed"`
 
 	// MaxBodyBytes bounds one request body, as received and as decoded;
 	// default 512 MiB. A larger one is answered with 413.
@@ -74,14 +74,13 @@ type Config struct {
 	// Shadow compares decisions with another router's; default: not.
 	Shadow ShadowConfig `yaml:"shadow,omitempty"`
 	// Trace sends spans of requests to a collector; default: not.
-	Trace TraceConfig `yaml:"trace,omitempty"`
+	Trace TraceConfig `yaml:"trace,omitempty" config:"fixed"`
 }
 
 // TraceConfig says where spans go.
 type TraceConfig struct {
 	// Endpoint is a collector's URL for OTLP over HTTP, such as
-	// http://collector:4318/v1/traces. Default: no spans. A change needs a
-	// restart.
+	// http://collector:4318/v1/traces. Default: no spans.
 	Endpoint string `yaml:"endpoint,omitempty"`
 	// SampleShare is the share of requests without a traced caller that are
 	// traced, 0 to 1; default 0.01. A caller's own choice is followed.

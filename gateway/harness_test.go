@@ -261,3 +261,13 @@ const (
 	plainBody  = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
 	streamBody = `{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}`
 )
+
+var discard = slog.New(slog.DiscardHandler)
+
+func contextWithCancel(t *testing.T) (context.Context, context.CancelFunc) {
+	return context.WithCancel(t.Context())
+}
+
+func newRequest(t *testing.T) *http.Request {
+	return httptest.NewRequestWithContext(t.Context(), "POST", chat, nil)
+}

@@ -162,8 +162,9 @@ func (d *decoder) mapping(n ast.Node, s slot) {
 	m := reflect.MakeMapWithSize(s.v.Type(), len(entries))
 	d.forget(s.path)
 	for _, e := range entries {
-		v := reflect.New(s.v.Type().Elem()).Elem()
-		d.read(e.value, slot{path: fmt.Sprintf("%s[%q]", s.path, e.name), v: v, traits: s.traits})
+		v, path := reflect.New(s.v.Type().Elem()).Elem(), fmt.Sprintf("%s[%q]", s.path, e.name)
+		d.read(e.value, slot{path: path, v: v, key: e.key, traits: s.traits})
+		d.give(path, d.origins[path].whole)
 		m.SetMapIndex(reflect.ValueOf(e.name).Convert(s.v.Type().Key()), v)
 	}
 	d.give(s.path, false)

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"math"
 	"reflect"
 	"slices"
 	"sync"
@@ -140,13 +141,23 @@ func (f *Fleet) start(w *worker) {
 			<-w.after
 		}
 		f.supervise(ctx, w)
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		w.stop = nil
-		if !slices.Contains(f.crew.workers, w) {
-			f.forget(w)
+		if f.ended(w) {
+			f.deps.Index.Sweep(math.MaxInt) // nothing else may come by for long
 		}
 	})
+}
+
+// ended takes note of the end of a worker's supervision. It reports whether the
+// worker had been taken out, and was forgotten with that.
+func (f *Fleet) ended(w *worker) (forgotten bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w.stop = nil
+	if slices.Contains(f.crew.workers, w) {
+		return false
+	}
+	f.forget(w)
+	return true
 }
 
 // dismiss ends a worker that is in the view no more, and sees to it that what

@@ -57,7 +57,10 @@ func TestRemovedWorkerLeavesAtOnceAndComesBackAnew(t *testing.T) {
 	if stays.Ledger.Booked() != 1 || leaves.Ledger.Booked() != 1 {
 		t.Errorf("bookings: %d on who stays, %d on who leaves", stays.Ledger.Booked(), leaves.Ledger.Booked())
 	}
-	g.await("what was known of it to be forgotten", func() bool { return g.index.Stats().OpenSlots == 1 })
+	g.await("what was known of it to be forgotten, and its memory to be free", func() bool {
+		s := g.index.Stats()
+		return s.OpenSlots == 1 && s.DrainingSlots == 0 && s.Holders == 0
+	})
 
 	g.set(g.specs(0, 1))
 	back := g.fleet.View().Members[0]

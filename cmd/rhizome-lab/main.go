@@ -26,6 +26,7 @@ func main() {
 // commands are what the command line offers.
 type commands struct {
 	Load    loadCommand    `cmd:"" help:"Replay a trace against one or more routers, in the same run, and compare them."`
+	Bench   benchCommand   `cmd:"" help:"Measure a part of the house."`
 	Version versionCommand `cmd:"" help:"Print the version."`
 }
 

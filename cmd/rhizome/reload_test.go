@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"net/http"
@@ -277,5 +278,30 @@ func TestReloadOfASecret(t *testing.T) {
 	s.stop()
 	if strings.Contains(s.stderr.String(), "s3cret") {
 		t.Errorf("the log shows a secret:\n%s", s.stderr)
+	}
+}
+
+// Callers' keys, by files of their hashes, and settings of models change live.
+func TestReloadOfKeysAndModels(t *testing.T) {
+	a := newGatedWorker(t)
+	a.release()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "rhizome.yaml")
+	write(t, file, "workers: ["+a.url+"]\n")
+	s := serveFile(t, file)
+	s.awaitAdmin(t, "/workers", `"m"`)
+	if r, body := s.ask(t, "/v1/completions", `{"model":"alias","stream":true,"prompt":"hi"}`); r.StatusCode != http.StatusNotFound {
+		t.Errorf("an unknown model gave %s: %s", r.Status, body)
+	}
+	write(t, file, "workers: ["+a.url+"]\ngateway: {models: {alias: {to: [{model: m}]}}}\n")
+	s.stderr.await(t, `msg="configuration reloaded"`)
+	if r, body := s.ask(t, "/v1/completions", `{"model":"alias","stream":true,"prompt":"hi"}`); r.StatusCode != http.StatusOK {
+		t.Errorf("its alias gave %s: %s", r.Status, body)
+	}
+	write(t, filepath.Join(dir, "hash"), fmt.Sprintf("%x\n", sha256.Sum256([]byte("hunter2"))))
+	write(t, file, "workers: ["+a.url+"]\ngateway: {keys: [{name: k, sha256: \"file:"+filepath.Join(dir, "hash")+"\"}]}\n")
+	s.awaitAdmin(t, "/config", `"gateway.keys[0].name"`)
+	if r, _ := s.ask(t, "/v1/completions", `{"model":"m","stream":true,"prompt":"hi"}`); r.StatusCode != http.StatusUnauthorized {
+		t.Errorf("without a key: %s", r.Status)
 	}
 }

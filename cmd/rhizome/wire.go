@@ -54,31 +54,38 @@ type front struct {
 
 // newReplica puts a replica together and opens its listeners.
 func newReplica(loaded *config.Loaded, sh *shell) (*replica, error) {
-	cfg := loaded.Config
-	if len(cfg.Workers) == 0 {
+	if len(loaded.Config.Workers) == 0 {
 		return nil, errors.New("no workers: name at least one with --worker or in the configuration file, or try rhizome demo")
 	}
-	r := &replica{grace: cfg.Grace, log: sh.log, level: sh.level}
+	r := &replica{grace: loaded.Config.Grace, log: sh.log, level: sh.level}
 	r.inForce.Store(&inForce{running: loaded, since: time.Now(), succeeded: true})
+	if err := r.build(loaded.Config); err != nil {
+		r.abandon()
+		return nil, err
+	}
+	return r, nil
+}
+
+// build makes the parts, in the order of the house, and opens the listeners.
+func (r *replica) build(cfg config.Config) (err error) {
 	time, seed := clock.Real(), cmp.Or(cfg.Seed, uint64(time.Now().UnixNano()))
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	cfg.Index.Seed, cfg.Approx.Seed, cfg.Route.Seed = seed, seed, seed
 	prefixes, sent := index.New(cfg.Index), index.NewApprox(cfg.Approx)
-	var err error
-	r.fleet, err = fleet.New(cfg.Fleet, fleet.Deps{Index: prefixes, Approx: sent, Clock: time, Log: sh.log}, cfg.Workers, classOf)
+	r.fleet, err = fleet.New(cfg.Fleet, fleet.Deps{Index: prefixes, Approx: sent, Clock: time, Log: r.log}, cfg.Workers, classOf)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	r.router = route.New(cfg.Route, route.Deps{Fleet: r.fleet, Index: prefixes, Approx: sent, Clock: time})
 	registry.MustRegister(r.fleet.Collector(), r.router.Collector(), newConfigMetrics(&r.inForce))
 	host, _ := os.Hostname()
 	name := cmp.Or(cfg.Name, host, "rhizome")
 	var tracer trace.Tracer
-	if traces := cfg.Gateway.WithDefaults().Trace; traces.Endpoint != "" {
-		if r.traces, err = otlp.New(context.Background(), traces, name); err != nil {
-			return nil, err
+	if cfg.Gateway.Trace.Endpoint != "" {
+		if r.traces, err = otlp.New(context.Background(), cfg.Gateway.Trace, name); err != nil {
+			return err
 		}
 		tracer = r.traces.Tracer()
 	}
@@ -88,20 +95,29 @@ func newReplica(loaded *config.Loaded, sh *shell) (*replica, error) {
 		Index:   func() any { return r.fleet.DescribeIndex() },
 		Config:  func() any { return r.inForce.Load().describe() },
 		Explain: func(id string) (any, bool) { return r.router.Explain(id) }, SetDraining: r.fleet.SetDraining,
-		Registerer: registry, Gatherer: registry, Log: sh.log, Clock: time, Replica: name, Tracer: tracer,
+		Registerer: registry, Gatherer: registry, Log: r.log, Clock: time, Replica: name, Tracer: tracer,
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	r.setFront(door)
 	if r.data, err = net.Listen("tcp", cfg.Gateway.Listen); err != nil {
-		return nil, fmt.Errorf("open the data port: %w", err)
+		return fmt.Errorf("open the data port: %w", err)
 	}
 	if r.admin, err = net.Listen("tcp", cfg.Gateway.Admin.Listen); err != nil {
-		r.data.Close()
-		return nil, fmt.Errorf("open the admin port: %w", err)
+		return fmt.Errorf("open the admin port: %w", err)
 	}
-	return r, nil
+	return nil
+}
+
+// abandon lets go of what build made before it failed.
+func (r *replica) abandon() {
+	if r.data != nil {
+		r.data.Close()
+	}
+	if r.traces != nil {
+		r.traces.Close(r.log)
+	}
 }
 
 // setFront has g serve the requests that come from now on.
@@ -122,13 +138,18 @@ func (r *replica) run(ctx context.Context) error {
 			r.log.Error("admin port", "err", adminErr)
 		}
 	})
-	r.log.Info("serving", "data", "http://"+r.data.Addr().String(), "admin", "http://"+r.admin.Addr().String())
+	settings := r.inForce.Load().running.Config.Gateway
+	scheme := "http://"
+	if settings.TLS.Cert != "" {
+		scheme = "https://"
+	}
+	r.log.Info("serving", "data", scheme+r.data.Addr().String(), "admin", "http://"+r.admin.Addr().String())
 	context.AfterFunc(ctx, func() {
 		r.log.Info("ending: no new requests", "grace", r.grace)
 		r.front.Load().gateway.Drain()
 	})
 	data := http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { r.front.Load().gateway.ServeHTTP(w, q) })
-	err := r.inForce.Load().running.Config.Gateway.Serve(ctx, r.data, data, r.grace, r.log)
+	err := settings.Serve(ctx, r.data, data, r.grace, r.log)
 	r.front.Load().gateway.Close()
 	closeHouse()
 	wg.Wait()

@@ -271,3 +271,10 @@ func contextWithCancel(t *testing.T) (context.Context, context.CancelFunc) {
 func newRequest(t *testing.T) *http.Request {
 	return httptest.NewRequestWithContext(t.Context(), "POST", chat, nil)
 }
+
+// newServer is a worker that is any handler; it returns its URL.
+func newServer(t *testing.T, h http.Handler) string {
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return s.URL
+}

@@ -3,6 +3,7 @@ package prompt
 import (
 	"bytes"
 	"encoding/binary"
+	"math/bits"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -121,23 +122,46 @@ func (s *Scanner) End() error {
 	return s.err
 }
 
-// skipText moves over the plain bytes of a string, eight at a time.
+// skipText moves over the plain bytes of a string, eight at a time, and over
+// its short escapes.
 func (s *Scanner) skipText(body []byte) {
-	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	i := s.pos
+	for {
+		i = plainUntil(body, i)
+		if i+1 >= len(body) || body[i] != '\\' || !isShortEscape(body[i+1]) {
+			break
+		}
+		i += 2
+	}
+	s.pos = i
+}
+
+// plainUntil returns where, from i on, the next byte is that is not plain text
+// in a string: a quote, a backslash, or below 0x20.
+func plainUntil(body []byte, i int) int {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	for ; i+8 <= len(body); i += 8 {
 		x := binary.LittleEndian.Uint64(body[i:])
 		quote, slash := x^'"'*ones, x^'\\'*ones
-		// A top bit is set where a byte is a quote, a backslash or below 0x20.
-		// A borrow can set one too many: then the loop below looks closer.
-		if ((quote-ones)&^quote|(slash-ones)&^slash|(x-0x20*ones)&^x)&tops != 0 {
-			break
+		// A top bit is set where a byte is one of them. A borrow can set one too
+		// many, but only above the first, which is the one that counts.
+		if found := ((quote-ones)&^quote | (slash-ones)&^slash | (x-0x20*ones)&^x) & tops; found != 0 {
+			return i + bits.TrailingZeros64(found)/8
 		}
 	}
 	for i < len(body) && body[i] >= 0x20 && body[i] != '"' && body[i] != '\\' {
 		i++
 	}
-	s.pos = i
+	return i
+}
+
+// isShortEscape reports whether c may stand behind a backslash, \u left out.
+func isShortEscape(c byte) bool {
+	switch c {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return true
+	}
+	return false
 }
 
 // step reads one byte; a message says what is wrong with it.
@@ -152,10 +176,10 @@ func (s *Scanner) step(c byte, body []byte) string {
 	case text:
 		return s.inText(c, body)
 	case escape:
-		switch c {
-		case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		switch {
+		case isShortEscape(c):
 			s.state = text
-		case 'u':
+		case c == 'u':
 			s.state, s.hex = escapeHex, 4
 		default:
 			return "an escape that JSON does not know"

@@ -139,20 +139,30 @@ func (s *Scanner) skipText(body []byte) {
 // plainUntil returns where, from i on, the next byte is that is not plain text
 // in a string: a quote, a backslash, or below 0x20.
 func plainUntil(body []byte, i int) int {
-	const ones, tops = 0x0101010101010101, 0x8080808080808080
-	for ; i+8 <= len(body); i += 8 {
-		x := binary.LittleEndian.Uint64(body[i:])
-		quote, slash := x^'"'*ones, x^'\\'*ones
-		// A top bit is set where a byte is one of them. A borrow can set one too
-		// many, but only above the first, which is the one that counts.
-		if found := ((quote-ones)&^quote | (slash-ones)&^slash | (x-0x20*ones)&^x) & tops; found != 0 {
-			return i + bits.TrailingZeros64(found)/8
+	for ; i+16 <= len(body); i += 16 {
+		b := body[i : i+16 : i+16]
+		low, high := ends(binary.LittleEndian.Uint64(b)), ends(binary.LittleEndian.Uint64(b[8:]))
+		if low|high == 0 {
+			continue
 		}
+		if low != 0 {
+			return i + bits.TrailingZeros64(low)/8
+		}
+		return i + 8 + bits.TrailingZeros64(high)/8
 	}
 	for i < len(body) && body[i] >= 0x20 && body[i] != '"' && body[i] != '\\' {
 		i++
 	}
 	return i
+}
+
+// ends has the top bit of each of eight bytes set that is not plain text. A
+// borrow can set one too many, but only above the first, which is the one that
+// counts.
+func ends(x uint64) uint64 {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	quote, slash := x^'"'*ones, x^'\\'*ones
+	return ((quote-ones)&^quote | (slash-ones)&^slash | (x-0x20*ones)&^x) & tops
 }
 
 // isShortEscape reports whether c may stand behind a backslash, \u left out.

@@ -116,7 +116,7 @@ func (r *replica) abandon() {
 		r.data.Close()
 	}
 	if r.traces != nil {
-		r.traces.Close(r.log)
+		r.traces.Close()
 	}
 }
 
@@ -154,7 +154,7 @@ func (r *replica) run(ctx context.Context) error {
 	closeHouse()
 	wg.Wait()
 	if r.traces != nil {
-		r.traces.Close(r.log)
+		r.traces.Close()
 	}
 	return errors.Join(err, adminErr)
 }

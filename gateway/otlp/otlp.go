@@ -33,13 +33,13 @@ type Exporter struct {
 
 // New returns an exporter to the collector that cfg names, whose Endpoint is
 // not empty. Nothing is asked of the collector yet.
-func New(ctx context.Context, cfg gateway.TraceConfig, replica string) (*Exporter, error) {
+func New(ctx context.Context, cfg gateway.TraceConfig, replica string, log *slog.Logger) (*Exporter, error) {
 	client, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(cfg.Endpoint), otlptracehttp.WithTimeout(sendTimeout))
 	if err != nil {
 		return nil, fmt.Errorf("trace: exporter to %s: %w", cfg.Endpoint, err)
 	}
 	provider := sdk.NewTracerProvider(
-		sdk.WithBatcher(client, sdk.WithMaxQueueSize(maxWaiting), sdk.WithExportTimeout(sendTimeout)),
+		sdk.WithBatcher(&telling{SpanExporter: client, log: log}, sdk.WithMaxQueueSize(maxWaiting), sdk.WithExportTimeout(sendTimeout)),
 		sdk.WithSampler(sdk.ParentBased(sdk.TraceIDRatioBased(cfg.SampleShare))),
 		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", "rhizome"), attribute.String("service.instance.id", replica))),
 	)
@@ -49,11 +49,26 @@ func New(ctx context.Context, cfg gateway.TraceConfig, replica string) (*Exporte
 // Tracer is what the gateway records with.
 func (e *Exporter) Tracer() trace.Tracer { return e.provider.Tracer("rhizome/gateway") }
 
+// telling is an exporter whose faults go to our log, and not to the process's
+// standard one: the first of a row as a warning.
+type telling struct {
+	sdk.SpanExporter
+	log    *slog.Logger
+	failed bool // last time; one goroutine exports
+}
+
+func (t *telling) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
+	err := t.SpanExporter.ExportSpans(ctx, spans)
+	if err != nil && !t.failed {
+		t.log.Warn("traces could not be sent and are lost", "spans", len(spans), "err", err)
+	}
+	t.failed = err != nil
+	return nil
+}
+
 // Close sends what waits, for at most a few seconds, and ends.
-func (e *Exporter) Close(log *slog.Logger) {
+func (e *Exporter) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), sendTimeout)
 	defer cancel()
-	if err := e.provider.Shutdown(ctx); err != nil {
-		log.Warn("the last traces could not be sent", "err", err)
-	}
+	_ = e.provider.Shutdown(ctx) // its faults have been told
 }

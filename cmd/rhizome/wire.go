@@ -84,7 +84,7 @@ func (r *replica) build(cfg config.Config) (err error) {
 	name := cmp.Or(cfg.Name, host, "rhizome")
 	var tracer trace.Tracer
 	if cfg.Gateway.Trace.Endpoint != "" {
-		if r.traces, err = otlp.New(context.Background(), cfg.Gateway.Trace, name); err != nil {
+		if r.traces, err = otlp.New(context.Background(), cfg.Gateway.Trace, name, r.log); err != nil {
 			return err
 		}
 		tracer = r.traces.Tracer()

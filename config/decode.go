@@ -104,7 +104,7 @@ func (d *decoder) section(n ast.Node, s slot) {
 		i, known := fields[e.name]
 		if !known {
 			d.hide(e.value)
-			d.problem(e.key, s.path, "unknown key %q%s", e.name, hint(e.name, s.path, names))
+			d.problem(e.key, s.path, "unknown key %q%s", shownKey(e.name), hint(e.name, s.path, names))
 			continue
 		}
 		f := slot{path: join(s.path, e.name), v: s.v.Field(i), key: e.key, traits: s.with(s.v.Type().Field(i))}
@@ -173,7 +173,7 @@ func (d *decoder) mapping(n ast.Node, s slot) {
 
 // value reads a scalar.
 func (d *decoder) value(n ast.Node, t textNode, s slot) {
-	if s.secret {
+	if s.secret || !t.quoted && strings.Contains(t.text, ": ") { // the latter may hold another key's value
 		d.hide(n)
 	}
 	kind := s.v.Kind()
@@ -214,7 +214,11 @@ func (d *decoder) set(text string, s slot) error {
 		if s.secret || s.v.Kind() == reflect.Struct {
 			return err
 		}
-		return fmt.Errorf("%w, not %q", err, shorten(text))
+		shown, rest, _ := strings.Cut(text, ": ")
+		if rest != "" {
+			shown += hiding
+		}
+		return fmt.Errorf("%w, not %q", err, shorten(shown))
 	}
 	if s.def.IsValid() && !s.def.IsZero() && s.v.IsZero() && !s.zero && s.v.Kind() != reflect.Bool {
 		s.v.Set(before)
@@ -301,10 +305,15 @@ func (d *decoder) merged(n ast.Node, path string, depth int) ([]entry, bool) {
 			others = append(others, more...)
 			continue
 		}
+		if p.Start == nil || p.Start.Type != token.MappingValueType {
+			d.hide(p.Key)
+			d.problem(p.Key, path, "no colon and value come after what stands here")
+			continue
+		}
 		name := keyText(p.Key)
 		if i := slices.IndexFunc(own, func(e entry) bool { return e.name == name }); i >= 0 {
 			d.hide(p.Value)
-			d.problem(p.Key, join(path, name), "is given twice: first in line %d", first(own[i].key).Position.Line)
+			d.problem(p.Key, join(path, shownKey(name)), "is given twice: first in line %d", first(own[i].key).Position.Line)
 			continue
 		}
 		own = append(own, entry{name, p.Key, p.Value})
@@ -352,13 +361,14 @@ func (d *decoder) resolve(n ast.Node, path string) (ast.Node, bool) {
 		case *ast.AliasNode:
 			target, ok := d.anchors[first(x.Value).Value]
 			if !ok {
-				d.problem(x, path, "no anchor &%s stands before this", shorten(first(x.Value).Value))
+				d.hide(x)
+				d.problem(x, path, "no anchor (&) has the name that this alias (*) asks for: text that begins with * must be in quotes")
 				return nil, false
 			}
 			n = target
 		case *ast.TagNode:
 			d.hide(x)
-			d.problem(x, path, "tags such as %s are not used here", shorten(x.Start.Value))
+			d.problem(x, path, "tags (!) are not used here: text that begins with ! must be in quotes")
 			return nil, false
 		case nil:
 			return nil, false

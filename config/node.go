@@ -105,3 +105,17 @@ func shorten(s string) string {
 	}
 	return string([]rune(s)[:maxShown]) + "…"
 }
+
+// notInKey reports whether a letter is in no key of ours.
+func notInKey(r rune) bool {
+	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_.-", r))
+}
+
+// shownKey is a key as a message shows it: not at all if it doesn't look like
+// one, since it may be a value that lost its own.
+func shownKey(name string) string {
+	if strings.ContainsFunc(name, notInKey) {
+		return hiding
+	}
+	return shorten(name)
+}

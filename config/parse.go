@@ -29,7 +29,7 @@ func (l *loading) parseFile(name string, src []byte) {
 		}
 		return o
 	}
-	body, fault := parseYAML(src)
+	body, comments, fault := parseYAML(src)
 	if fault != nil {
 		o := at(fault.at)
 		// What is secret in a document that can't be read nobody knows: keys
@@ -43,6 +43,7 @@ func (l *loading) parseFile(name string, src []byte) {
 		return
 	}
 	d := l.decoder(at)
+	d.hidden = comments
 	d.document(body, slot{v: l.v, def: l.def})
 	for i := range d.problems {
 		if p := &d.problems[i]; d.nodes <= maxNodes {
@@ -76,8 +77,9 @@ type syntaxFault struct {
 	text string
 }
 
-// parseYAML returns the one document of a text.
-func parseYAML(src []byte) (body ast.Node, fault *syntaxFault) {
+// parseYAML returns the one document of a text, and where its comments are: a
+// secret may be in one.
+func parseYAML(src []byte) (body ast.Node, comments []span, fault *syntaxFault) {
 	defer func() {
 		// The parser is foreign code on foreign bytes: should it panic, the file
 		// is refused like any other that can't be read.
@@ -86,17 +88,30 @@ func parseYAML(src []byte) (body ast.Node, fault *syntaxFault) {
 		}
 	}()
 	if !utf8.Valid(src) {
-		return nil, &syntaxFault{&nowhere, "the file is not UTF-8"}
+		return nil, nil, &syntaxFault{&nowhere, "the file is not UTF-8"}
 	}
 	tokens := lexer.Tokenize(string(src))
 	if fault := checkDepth(tokens); fault != nil {
-		return nil, fault
+		return nil, nil, fault
 	}
+	for _, t := range tokens {
+		if t.Type == token.CommentType && t.Position != nil {
+			comments = append(comments, span{t.Position.Line, t.Position.Column, 0})
+		}
+	}
+	body, fault = oneDocument(tokens)
+	return body, comments, fault
+}
+
+// oneDocument parses what must be a single document.
+func oneDocument(tokens token.Tokens) (body ast.Node, fault *syntaxFault) {
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
 		fault := &syntaxFault{&nowhere, "this is no YAML that can be read"}
 		if e := yaml.Error(nil); errors.As(err, &e) {
-			fault.text = e.GetMessage()
+			// Some messages quote the text, which may be secret.
+			text, _, _ := strings.Cut(e.GetMessage(), "\"")
+			fault.text = strings.TrimRight(text, ": ")
 			if t := e.GetToken(); t != nil && t.Position != nil {
 				fault.at = t
 			}
@@ -162,7 +177,7 @@ func (l *loading) override(s setting, from Origin, values []string) {
 	case kind == reflect.Slice && !(len(values) == 1 && strings.HasPrefix(strings.TrimSpace(values[0]), "[")):
 		d.items(values, to)
 	case kind == reflect.Slice || kind == reflect.Map:
-		body, fault := parseYAML([]byte(values[0]))
+		body, _, fault := parseYAML([]byte(values[0]))
 		if fault != nil {
 			d.problems = append(d.problems, Problem{Origin: from, Key: s.path, Text: "want YAML in brackets: " + fault.text})
 			break

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -108,6 +109,9 @@ func (e *Error) Brief() string {
 const maxProblems = 50
 
 func (e *Error) finish() {
+	for i := range e.Problems {
+		e.Problems[i].Text = mask(e.Problems[i].Text)
+	}
 	rank := map[From]int{FromFile: 1, FromEnv: 2, FromFlag: 3}
 	slices.SortStableFunc(e.Problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(rank[a.Origin.From], rank[b.Origin.From]), cmp.Compare(a.Origin.Line, b.Origin.Line),
@@ -131,6 +135,17 @@ const maxExcerpt = 120
 // userInfo is a name or a password in a URL.
 var userInfo = regexp.MustCompile(`//[^/@\s]*@`)
 
+// secretValue matches what looks like a secret's key with its value, wherever
+// it stands: a forgotten comma makes it a part of another value.
+var secretValue = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)\b(` + strings.Join(secretKeys(), "|") + `)(["']?\s*:\s*)\S.*`)
+})
+
+// mask takes out of a text what looks like a secret.
+func mask(text string) string {
+	return secretValue().ReplaceAllString(userInfo.ReplaceAllString(text, "//"+hiding+"@"), "${1}${2}"+hiding)
+}
+
 // excerpt returns a line of a document with a caret below the column, without
 // what hidden names.
 func excerpt(lines []string, line, column int, hidden []span) string {
@@ -150,8 +165,8 @@ func excerpt(lines []string, line, column int, hidden []span) string {
 	if end > maxExcerpt {
 		end, cut = maxExcerpt, true
 	}
-	text := userInfo.ReplaceAllString(string(letters[:end]), "//"+hiding+"@")
-	if cut {
+	text := mask(string(letters[:end]))
+	if cut && !strings.HasSuffix(text, hiding) {
 		text += hiding
 	}
 	number := fmt.Sprintf("%5d | ", line)

@@ -66,6 +66,33 @@ func schema() []setting {
 	return all
 }
 
+// secretKeys returns the keys whose values are secret, of items of lists and
+// maps too.
+func secretKeys() []string {
+	var names []string
+	var walk func(reflect.Type, traits)
+	walk = func(t reflect.Type, outer traits) {
+		for t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
+			t = t.Elem()
+		}
+		if !isSection(t) {
+			return
+		}
+		for i := range t.NumField() {
+			f := t.Field(i)
+			mine := outer.with(f)
+			if name := key(f); name != "" && mine.secret && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+			if key(f) != "" {
+				walk(f.Type, mine)
+			}
+		}
+	}
+	walk(reflect.TypeFor[Config](), traits{})
+	return names
+}
+
 // isSection reports whether a type is read from a mapping of keys.
 func isSection(t reflect.Type) bool { return t.Kind() == reflect.Struct }
 

@@ -31,33 +31,41 @@ func oneOf(values ...any) func(any) bool {
 	return func(v any) bool { return slices.Contains(values, v) }
 }
 
-// key is what the clients send as theirs; nothing may repeat it.
+// key is what the clients send as theirs; nothing may repeat it. limitedKey is
+// one that may do less, for each library its own.
 const key = "sk-canary-of-the-caller"
+
+func limitedKey(library string) string { return key + "-of-" + library }
 
 // scenarios say what each must have seen, whatever the language.
 var scenarios = map[string]want{
-	"models":              {"listed": true, "one": "m"},
-	"chat":                {"text": true, "usage": 5.0},
-	"stream":              {"text": true, "finish": "length", "usage": 5.0},
-	"completion":          {"text": true, "usage": 3.0},
-	"embeddings":          {"vectors": 2.0},
-	"large":               {"text": "true"},
-	"agent":               {"text": "all told", "calls": 3.0, "rounds": 3.0},
-	"responses":           {"text": "fine", "finish": "completed"},
-	"messages":            {"text": "half fine", "usage": 2.0},
-	"unknown_model":       {"error": oneOf("NotFoundError", "Error"), "status": 404.0, "code": "model_not_found"},
-	"invalid":             {"error": oneOf("BadRequestError"), "status": 400.0, "code": "invalid_json"},
-	"messages_unknown":    {"error": "NotFoundError", "status": 404.0},
-	"unauthorized":        {"error": oneOf("AuthenticationError", "Error"), "status": 401.0, "code": "scripted"},
-	"limited":             {"error": oneOf("RateLimitError", "Error"), "status": 429.0, "code": "scripted", "retry_after": "7"},
-	"limited_then_served": {"text": "served", "waited": true},
-	"overloaded":          {"error": oneOf("InternalServerError", "Error"), "status": 503.0, "code": "scripted", "retry_after": "3"},
-	"dies":                {"error": failed, "text": "half"},
-	"dies_before":         {"error": failed, "status": 502.0, "text": ""},
-	"messages_dies":       {"error": failed, "text": "half "},
-	"cut_short":           {"error": failed},
-	"stalls":              {"error": failed},
-	"leaves":              {"text": "half"},
+	"models":                   {"listed": true, "one": "m"},
+	"chat":                     {"text": true, "usage": 5.0},
+	"stream":                   {"text": true, "finish": "length", "usage": 5.0},
+	"completion":               {"text": true, "usage": 3.0},
+	"embeddings":               {"vectors": 2.0},
+	"large":                    {"text": "true"},
+	"agent":                    {"text": "all told", "calls": 3.0, "rounds": 3.0},
+	"responses":                {"text": "fine", "finish": "completed"},
+	"messages":                 {"text": "half fine", "usage": 2.0},
+	"unknown_model":            {"error": oneOf("NotFoundError", "Error"), "status": 404.0, "code": "model_not_found"},
+	"invalid":                  {"error": oneOf("BadRequestError"), "status": 400.0, "code": "invalid_json"},
+	"messages_unknown":         {"error": "NotFoundError", "status": 404.0},
+	"wrong_key":                {"error": oneOf("AuthenticationError", "Error"), "status": 401.0, "code": "invalid_api_key"},
+	"messages_wrong_key":       {"error": "AuthenticationError", "status": 401.0},
+	"forbidden":                {"error": oneOf("PermissionDeniedError", "Error"), "status": 403.0},
+	"rate_limited":             {"error": "RateLimitError", "status": 429.0, "retry_after": "1"},
+	"rate_limited_then_served": {"text": true},
+	"unauthorized":             {"error": oneOf("AuthenticationError", "Error"), "status": 401.0, "code": "scripted"},
+	"limited":                  {"error": oneOf("RateLimitError", "Error"), "status": 429.0, "code": "scripted", "retry_after": "7"},
+	"limited_then_served":      {"text": "served", "waited": true},
+	"overloaded":               {"error": oneOf("InternalServerError", "Error"), "status": 503.0, "code": "scripted", "retry_after": "3"},
+	"dies":                     {"error": failed, "text": "half"},
+	"dies_before":              {"error": failed, "status": 502.0, "text": ""},
+	"messages_dies":            {"error": failed, "text": "half "},
+	"cut_short":                {"error": failed},
+	"stalls":                   {"error": failed},
+	"leaves":                   {"text": "half"},
 }
 
 // TestClients plays all scenarios with all libraries at once, on one router.
@@ -69,7 +77,7 @@ func TestClients(t *testing.T) {
 	testkit.AtRest(t, testkit.Rest{})
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	s := newScripted(t)
-	r := newRouter(t, s)
+	r := newRouter(t, s, "python", "node", "go")
 	python := filepath.Join(dir, "python", "bin", "python")
 	var wg sync.WaitGroup
 	for name, command := range map[string][]string{
@@ -77,7 +85,7 @@ func TestClients(t *testing.T) {
 		"node":   {testkit.Node(t), filepath.Join(dir, "node", "check.mjs")},
 		"go":     {filepath.Join(dir, "golang")},
 	} {
-		wg.Go(func() { play(t, name, append(command, r.data, key)) })
+		wg.Go(func() { play(t, name, append(command, r.data, key, limitedKey(name))) })
 	}
 	wg.Go(func() { curl(t, r) })
 	wg.Wait()
@@ -93,9 +101,9 @@ func TestClients(t *testing.T) {
 	})
 	metrics := get(t, r.admin+"/metrics")
 	testkit.Idle(t, metrics, "rhizome_gateway_in_flight_requests", "rhizome_gateway_buffered_body_bytes")
-	for _, page := range []string{metrics, get(t, r.admin+"/workers")} {
+	for _, page := range []string{metrics, get(t, r.admin+"/workers"), get(t, r.admin+"/config"), r.process.String()} {
 		if strings.Contains(page, key) {
-			t.Error("the admin port repeats a caller's key")
+			t.Errorf("a caller's key is repeated in %.500s", page)
 		}
 	}
 }
@@ -107,7 +115,10 @@ func play(t *testing.T, name string, command []string) {
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Run(); err != nil {
+	begun := time.Now()
+	err := cmd.Run()
+	t.Logf("%s took %v", name, time.Since(begun).Round(100*time.Millisecond))
+	if err != nil {
 		t.Errorf("%s: %v\n%s%s", name, err, out.String(), errs.String())
 		return
 	}

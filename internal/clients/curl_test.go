@@ -38,9 +38,14 @@ func curl(t *testing.T, r router) {
 			"fail":         {[]string{"-f", "-d", body("nobody-has-it", ""), chat}, "", []int{22}, ""},
 			"dies":         {[]string{"-N", "-d", body("dies", `,"stream":true`), chat}, "", []int{18, 56, 92}, `data: {"error":`},
 			"cut short":    {[]string{"-d", body("cut-short", ""), chat}, "", []int{18, 56, 92}, `"chat.completion"`},
+			"wrong key":    {[]string{"-H", "X-Api-Key: none", "-d", body("m", ""), chat}, "", []int{0}, `"invalid_api_key"`},
 			"no such path": {[]string{r.data + "/metrics"}, "", []int{0}, `"unknown_url"`},
 		} {
-			cmd := exec.CommandContext(t.Context(), path, append([]string{"-sS", "-m", "20", version, "-H", "Content-Type: application/json"}, c.args...)...)
+			args := append([]string{"-sS", "-m", "20", version, "-H", "Content-Type: application/json"}, c.args...)
+			if name != "wrong key" {
+				args = append(args, "-H", "Authorization: Bearer "+key)
+			}
+			cmd := exec.CommandContext(t.Context(), path, args...)
 			cmd.Stdin = strings.NewReader(c.stdin)
 			var out, errs bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &errs

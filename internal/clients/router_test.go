@@ -3,8 +3,11 @@ package clients
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -64,11 +67,26 @@ func (p *process) await(t *testing.T, pattern string) []string {
 }
 
 // router is the built binary, serving.
-type router struct{ data, admin string }
+type router struct {
+	data, admin string
+	process     *process
+}
+
+// configFor is a configuration that knows the key of everyone, and for each
+// library one that is let in once a second to one model.
+func configFor(libraries []string) string {
+	var b strings.Builder
+	hash := func(key string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(key))) }
+	fmt.Fprintf(&b, "gateway:\n  keys:\n    - {name: everyone, sha256: %s}\n", hash(key))
+	for _, l := range libraries {
+		fmt.Fprintf(&b, "    - {name: %s, sha256: %s, models: [m], requests_per_second: 1}\n", l, hash(limitedKey(l)))
+	}
+	return b.String()
+}
 
 // newRouter builds the product and starts it before two emulated workers of the
 // model m and the scripted ones.
-func newRouter(t *testing.T, s *scripted) router {
+func newRouter(t *testing.T, s *scripted, libraries ...string) router {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "rhizome")
 	build := exec.Command("go", "build", "-o", binary, "github.com/rhizome-router/rhizome/cmd/rhizome")
@@ -78,7 +96,11 @@ func newRouter(t *testing.T, s *scripted) router {
 	}
 	emulated := start(t, binary, "emulate", "--workers", "2", "--port", "0", "--speedup", "50", "--model", "m")
 	emulated.await(t, `--worker '[^']+' \\\n\s+--worker '[^']+'\n`)
-	args := []string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--seed", "1"}
+	config := filepath.Join(t.TempDir(), "rhizome.yaml")
+	if err := os.WriteFile(config, []byte(configFor(libraries)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"serve", "--config", config, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--seed", "1"}
 	for _, m := range regexp.MustCompile(`--worker '([^']+)'`).FindAllStringSubmatch(emulated.String(), -1) {
 		args = append(args, "--worker", m[1])
 	}
@@ -87,7 +109,7 @@ func newRouter(t *testing.T, s *scripted) router {
 	}
 	p := start(t, binary, args...)
 	m := p.await(t, `msg=serving data=(\S+) admin=(\S+)`)
-	r := router{m[1], m[2]}
+	r := router{m[1], m[2], p}
 	testkit.Until(t, "all models are known", func() bool {
 		return strings.Count(get(t, r.data+"/v1/models"), `"object":"model"`) == len(s.specs)+1
 	})
@@ -103,6 +125,7 @@ func get(t *testing.T, url string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	req.Header.Set("Authorization", "Bearer "+key)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return ""

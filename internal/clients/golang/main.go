@@ -1,6 +1,6 @@
 // Command golang plays the scenarios with OpenAI's library for Go.
 //
-// Usage: golang BASE-URL KEY. Prints {scenario: what was seen} as JSON.
+// Usage: golang BASE-URL KEY LIMITED-KEY. Prints {scenario: what was seen} as JSON.
 package main
 
 import (
@@ -21,15 +21,25 @@ import (
 type seen map[string]any
 
 func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: golang BASE-URL KEY")
+	if len(os.Args) != 4 {
+		fmt.Fprintln(os.Stderr, "usage: golang BASE-URL KEY LIMITED-KEY")
 		os.Exit(2)
 	}
 	client := openai.NewClient(option.WithBaseURL(os.Args[1]+"/v1"), option.WithAPIKey(os.Args[2]),
 		option.WithMaxRetries(0), option.WithRequestTimeout(20*time.Second))
 	p := player{client, context.Background()}
+	limited := option.WithAPIKey(os.Args[3])
 	all := make(map[string]seen)
 	for name, play := range map[string]func() (seen, error){
+		"wrong_key": func() (seen, error) { return p.plain("m", option.WithAPIKey(os.Args[2]+"-not")) },
+		"forbidden": func() (seen, error) { return p.plain("says-401", limited) },
+		"rate_limited_then_served": func() (seen, error) {
+			if _, err := p.plain("m", limited, option.WithMaxRetries(3)); err != nil {
+				return nil, err
+			}
+			s, err := p.plain("m", limited, option.WithMaxRetries(3))
+			return seen{"text": s["text"] != ""}, err
+		},
 		"models": p.models, "chat": p.chat, "stream": p.stream, "agent": p.agent,
 		"unknown_model":       func() (seen, error) { return p.plain("nobody-has-it") },
 		"unauthorized":        func() (seen, error) { return p.plain("says-401") },

@@ -1,8 +1,8 @@
 // Plays the scenarios with OpenAI's library for Node.js.
-// Usage: node check.mjs BASE-URL KEY. Prints {scenario: what was seen} as JSON.
+// Usage: node check.mjs BASE-URL KEY LIMITED-KEY. Prints {scenario: what was seen} as JSON.
 import OpenAI from "openai";
 
-const [base, apiKey] = process.argv.slice(2);
+const [base, apiKey, limitedKey] = process.argv.slice(2);
 const client = new OpenAI({ baseURL: base + "/v1", apiKey, maxRetries: 0, timeout: 20_000 });
 const user = [{ role: "user", content: "grüße 🌍" }];
 const texts = {};
@@ -20,6 +20,9 @@ async function collect(name, stream) {
 }
 
 const chat = (model, more, options) => client.chat.completions.create({ model, messages: user, ...more }, options);
+
+const askLimited = (maxRetries) =>
+  client.withOptions({ apiKey: limitedKey, maxRetries }).chat.completions.create({ model: "m", messages: user, max_tokens: 1 });
 
 const scenarios = {
   async models() {
@@ -66,6 +69,13 @@ const scenarios = {
   },
   unknown_model: () => chat("nobody-has-it"),
   invalid: () => chat("m", { n: 0 }),
+  wrong_key: () => client.withOptions({ apiKey: apiKey + "-not" }).chat.completions.create({ model: "m", messages: user }),
+  forbidden: () => client.withOptions({ apiKey: limitedKey }).chat.completions.create({ model: "says-401", messages: user }),
+  async rate_limited() {
+    await askLimited(0);
+    await askLimited(0);
+  },
+  rate_limited_then_served: async () => ({ text: Boolean((await askLimited(3)).choices[0].message.content) }),
   unauthorized: () => chat("says-401"),
   limited: () => chat("says-429"),
   async limited_then_served() {

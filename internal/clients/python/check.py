@@ -1,6 +1,6 @@
 """Plays the scenarios with OpenAI's and Anthropic's libraries for Python.
 
-Usage: check.py BASE-URL KEY. Prints {scenario: what was seen} as JSON.
+Usage: check.py BASE-URL KEY LIMITED-KEY. Prints {scenario: what was seen} as JSON.
 """
 
 import json
@@ -10,7 +10,7 @@ import time
 import anthropic
 import openai
 
-base, key = sys.argv[1:3]
+base, key, limited_key = sys.argv[1:4]
 client = openai.OpenAI(base_url=base + "/v1", api_key=key, max_retries=0, timeout=20)
 user = [{"role": "user", "content": "grüße 🌍"}]
 seen = {}
@@ -133,6 +133,31 @@ def invalid():
 
 
 @scenario
+def wrong_key():
+    client.with_options(api_key=key + "-not").chat.completions.create(model="m", messages=user)
+
+
+@scenario
+def forbidden():
+    client.with_options(api_key=limited_key).chat.completions.create(model="says-401", messages=user)
+
+
+def ask_limited(**options):
+    return client.with_options(api_key=limited_key, **options).chat.completions.create(model="m", messages=user, max_tokens=1)
+
+
+@scenario
+def rate_limited():
+    ask_limited()
+    ask_limited()
+
+
+@scenario
+def rate_limited_then_served():
+    return {"text": bool(ask_limited(max_retries=3).choices[0].message.content)}
+
+
+@scenario
 def unauthorized():
     client.chat.completions.create(model="says-401", messages=user)
 
@@ -199,6 +224,11 @@ def messages_dies():
         for piece in s.text_stream:
             texts["messages_dies"] = texts.get("messages_dies", "") + piece
     return {"text": texts.pop("messages_dies", "")}
+
+
+@scenario
+def messages_wrong_key():
+    claude.with_options(api_key=key + "-not").messages.create(model="messages", max_tokens=9, messages=[{"role": "user", "content": "hi"}])
 
 
 @scenario

@@ -58,18 +58,27 @@ func (f *Fleet) SetWorkers(specs []engine.Spec) error {
 	defer f.mu.Unlock()
 	f.crew.workers = next
 	f.publish()
+	was, is := setOf(old), setOf(next)
 	for _, w := range old {
-		if !slices.Contains(next, w) {
+		if !is[w] {
 			f.dismiss(w)
 		}
 	}
 	for _, w := range next {
-		if !slices.Contains(old, w) {
+		if !was[w] {
 			w.after = f.crew.leaving[w.ID]
 			f.start(w)
 		}
 	}
 	return nil
+}
+
+func setOf(workers []*worker) map[*worker]bool {
+	set := make(map[*worker]bool, len(workers))
+	for _, w := range workers {
+		set[w] = true
+	}
+	return set
 }
 
 // Run watches the workers until ctx ends and every goroutine has returned.

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"reflect"
 	"regexp"
@@ -152,20 +153,10 @@ func (s Source) readEnv(l *loading, settings map[string]setting) {
 			l.override(f, Origin{From: FromEnv, Name: name}, []string{l.env[name]})
 		case !serviceLink.MatchString(name):
 			text := "no setting has this name"
-			if near := suggest(name, slices.Sorted(keys(byName))); near != "" {
+			if near := suggest(name, slices.Sorted(maps.Keys(byName))); near != "" {
 				text += ": did you mean " + near + "?"
 			}
 			l.problems = append(l.problems, Problem{Origin: Origin{From: FromEnv, Name: name}, Text: text})
-		}
-	}
-}
-
-func keys(m map[string]setting) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
 		}
 	}
 }
@@ -192,14 +183,19 @@ func (l *loading) invalid(section string, err error) {
 			text = strings.TrimSpace(text)
 		}
 	}
-	o := l.origins[at]
-	for p := at; o.From == "" && p != ""; o = l.origins[p] { // the nearest section that is written somewhere
-		p = p[:max(0, strings.LastIndexAny(p, ".["))]
-		if p == "" {
-			break
+	o := l.nearest(at)
+	l.problems = append(l.problems, Problem{Origin: o, Key: at, Text: text, excerpt: l.excerpt(o)})
+}
+
+// nearest is where a path was written, or else the list or section around it.
+func (l *loading) nearest(path string) Origin {
+	for path != "" {
+		if o, ok := l.origins[path]; ok {
+			return o.Origin
 		}
+		path = path[:max(0, strings.LastIndexAny(path, ".["))]
 	}
-	l.problems = append(l.problems, Problem{Origin: o.Origin, Key: at, Text: text, excerpt: l.excerpt(o.Origin)})
+	return Origin{}
 }
 
 // known reports whether a path names a setting, an item of one, or a section.

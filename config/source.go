@@ -59,6 +59,7 @@ type loading struct {
 	v, def   reflect.Value // of cfg, and of the defaults
 	origins  map[string]origin
 	problems []Problem
+	unread   []string // keys of values that could not be read
 	files    []string
 	print    print
 	env      map[string]string
@@ -95,11 +96,11 @@ func (s Source) load(document func(*loading)) (*Loaded, error) {
 	for _, f := range s.Flags {
 		l.override(settings[f.Path], Origin{From: FromFlag, Name: f.Name}, f.Values)
 	}
-	if len(l.problems) == 0 {
-		// Values that can't be read would be reported twice, by their defaults.
-		l.cfg.Gateway = l.cfg.Gateway.WithDefaults()
-		l.cfg.validate(l.invalid)
+	for i := range l.problems {
+		l.unread = append(l.unread, l.problems[i].Key)
 	}
+	l.cfg.Gateway = l.cfg.Gateway.WithDefaults()
+	l.cfg.validate(l.invalid)
 	if len(l.problems) > 0 {
 		err := &Error{Problems: l.problems, Files: l.files, Print: l.print.sum()}
 		err.finish()
@@ -181,6 +182,11 @@ func (l *loading) invalid(section string, err error) {
 		if here := join(section, m[1]); l.known(here) {
 			at, text = here, strings.TrimPrefix(text[len(m[1]):], ":")
 			text = strings.TrimSpace(text)
+		}
+	}
+	for _, key := range l.unread { // has been told: this is but what follows from it
+		if key == at || strings.HasPrefix(key, at+".") || strings.HasPrefix(key, at+"[") {
+			return
 		}
 	}
 	o := l.nearest(at)

@@ -34,6 +34,9 @@ func (g *Gateway) admit(x *exchange, kind prompt.Kind) error {
 		return x.typeFault(err)
 	}
 	x.query = route.Query{ID: x.id, Prompt: x.prompt, Session: hints.session, Pin: hints.pin, ExpectedOutputTokens: hints.outputTokens}
+	if key := x.prompt.CacheKey; x.query.Session == "" && key != "" && len(key) <= maxHintBytes {
+		x.query.Session = "cache key:" + x.caller.tenant + ":" + key // it moves nobody else's requests
+	}
 	if err := g.follow(x); err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ func (g *Gateway) dispatch(x *exchange) error {
 		x.model = g.metrics.model(x.prompt.Model)
 		switch {
 		case err != nil && failed != nil:
-			return failed // says more than that nobody is left
+			return g.give(x, failed) // says more than that nobody is left
 		case errors.Is(err, route.ErrUnknownModel):
 			return route.ErrNoWorker // for now
 		case errors.Is(err, route.ErrNoWorker) && x.follows:
@@ -54,12 +54,13 @@ func (g *Gateway) dispatch(x *exchange) error {
 			g.metrics.retries.Inc()
 		}
 		failed = g.attempt(x, d)
-		if !errors.Is(failed, errRetryable) || n == g.cfg.MaxAttempts || x.body.rest != nil && x.body.rest.begun.Load() {
-			return failed
+		again := errors.Is(failed, errRetryable) || errors.Is(failed, errTurnedAway)
+		if !again || n == g.cfg.MaxAttempts || x.body.rest != nil && x.body.rest.begun.Load() {
+			return g.give(x, failed)
 		}
 		if !g.retries.take() {
 			g.metrics.retriesDenied.Inc()
-			return failed
+			return g.give(x, failed)
 		}
 		q.Exclude = append(q.Exclude, d.Target)
 	}
@@ -105,6 +106,9 @@ func (g *Gateway) attempt(x *exchange, d *route.Decision) error {
 		g.countFailure("protocol")
 		return fmt.Errorf("%w: its status is %d", errUpstream, resp.StatusCode)
 	}
+	if err := a.turnedAway(resp); err != nil {
+		return err
+	}
 	return a.relay(resp)
 }
 
@@ -124,9 +128,14 @@ func (a *attempt) request() *http.Request {
 	if rank := a.decision.Target.Rank; rank >= 0 {
 		header = setRank(header, rank)
 	}
-	if a.payload.plain {
+	if a.payload.plain || x.strip {
 		header = maps.Clone(header)
+	}
+	if a.payload.plain {
 		delete(header, "Content-Encoding")
+	}
+	if x.strip { // what is to be taken out of the answer must be readable
+		delete(header, "Accept-Encoding")
 	}
 	r := &http.Request{
 		Method:        x.r.Method,

@@ -142,6 +142,7 @@ type exchange struct {
 	header   http.Header // what workers get to see
 	rewrites []string    // those that are on
 	strip    bool        // the event with the usage is not for the client
+	kept     *keptAnswer // the last refusal of a worker without room; nil: none
 
 	model  string // the label in metrics
 	ending string // how it ended, for metrics

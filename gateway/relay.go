@@ -28,7 +28,8 @@ func (a *attempt) relay(resp *http.Response) error {
 	live := sse || x.prompt.Stream || resp.ContentLength < 0
 	// An event of our own fits in only where there is plain text of no fixed length.
 	x.events = sse && !encoded && resp.ContentLength < 0
-	t := &tap{sse: sse}
+	t := &tap{sse: sse, window: a.g.memory.get(tapWindowBytes)}
+	defer func() { a.g.memory.put(t.window) }()
 	if encoded {
 		a.g.metrics.tapSkipped.Inc()
 	}
@@ -95,7 +96,7 @@ func (a *attempt) learn(t *tap) bool {
 	if m == nil {
 		return t.windows > 0 // it stands at the beginning or nowhere
 	}
-	a.g.places.put(place{string(m[1]), a.decision.Target, a.x.prompt.Model})
+	a.g.places.put(place{stateKey(a.x.caller.tenant, string(m[1])), a.decision.Target, a.x.prompt.Model})
 	return true
 }
 

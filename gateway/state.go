@@ -14,9 +14,10 @@ import (
 // one that was used longest ago is forgotten first.
 const maxPlaces = 1 << 16
 
-// place is where an engine remembers something: one target, under one model.
+// place is where an engine remembers something: one target, under one model,
+// for one tenant alone.
 type place struct {
-	id     string
+	id     string // see stateKey
 	target kv.Target
 	model  string
 }
@@ -66,6 +67,10 @@ func (s *places) get(id string) (place, bool) {
 // answer that made it.
 var stateID = regexp.MustCompile(`"id"\s*:\s*"((?:resp|conv)_[A-Za-z0-9_-]{1,120})"`)
 
+// stateKey names a response or conversation of a tenant: others that know its
+// id don't reach it.
+func stateKey(tenant, id string) string { return tenant + "\x00" + id }
+
 // stateIDs are the ids that x's request needs a target to hold.
 func (x *exchange) stateIDs() []string {
 	if x.state != "" {
@@ -84,7 +89,7 @@ func (x *exchange) stateIDs() []string {
 // here is left to the worker, unless the state is all that the request names.
 func (g *Gateway) follow(x *exchange) error {
 	for _, id := range x.stateIDs() {
-		if p, ok := g.places.get(id); ok {
+		if p, ok := g.places.get(stateKey(x.caller.tenant, id)); ok {
 			x.query.Pin, x.follows = p.target.String(), true
 			if x.state != "" {
 				x.prompt.Model = p.model

@@ -67,12 +67,24 @@ func TestStateThatIsGone(t *testing.T) {
 	if a := ask(r.g, "GET", responses+"/resp_unseen"); a.Code != 404 || !strings.Contains(a.Body.String(), "previous_response_not_found") {
 		t.Errorf("a path with an unseen id gave %d %s", a.Code, a.Body)
 	}
-	r.g.places.put(place{"resp_old", kv.Target{Worker: 1}, "m"})
+	r.g.places.put(place{stateKey("", "resp_old"), kv.Target{Worker: 1}, "m"})
 	r.picker.err = route.ErrNoWorker
 	if a := r.post(responses, `{"model":"m","input":"y","previous_response_id":"resp_old"}`); a.status != 404 || !strings.Contains(a.body, "previous_response_not_found") {
 		t.Errorf("state of a worker that is gone gave %+v", a)
 	}
 	r.picker.err = nil
+}
+
+// TestStateIsATenantsOwn: another tenant that knows an id does not reach it.
+func TestStateIsATenantsOwn(t *testing.T) {
+	r := keyed(t)
+	r.workers[0].Add(testkit.Script{testkit.Send(testkit.JSON(200, `{"id":"resp_1"}`))})
+	r.post(responses, `{"model":"m","input":"x"}`, "Authorization: Bearer key-a")
+	for key, want := range map[string]int{"key-a": 200, "key-b": 404} {
+		if a := r.post(responses+"/resp_1/cancel", "", "Authorization: Bearer "+key); a.status != want {
+			t.Errorf("%s gave %+v", key, a)
+		}
+	}
 }
 
 func TestPlacesAreBounded(t *testing.T) {

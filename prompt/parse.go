@@ -45,6 +45,9 @@ type Request struct {
 	// Previous and Conversation name what an engine remembers: a response that
 	// this one goes on from, a conversation that it belongs to.
 	Previous, Conversation string
+	// CacheKey is what the caller says its prompts have in common
+	// (prompt_cache_key); a value that is no string is the engine's to judge.
+	CacheKey string
 
 	// Where values stand in the body, for rewrites that touch nothing else.
 	ModelAt, StreamOptionsAt Span
@@ -130,6 +133,9 @@ func (s *Scanner) Request(kind Kind, body []byte, rename func(string) string) (*
 		if err := f.read(m); err != nil {
 			return nil, fmt.Errorf("member %q: %w", wanted[f.member], err)
 		}
+	}
+	if m := s.value(memberCacheKey, body); m.known && m.raw[0] == '"' {
+		_ = readString(&r.CacheKey)(m)
 	}
 	if r.N < 1 {
 		return nil, &SyntaxError{int64(s.members[memberN].Start), "n must be at least 1"}

@@ -45,6 +45,7 @@ type member struct {
 var wanted = [...]string{
 	"model", "stream", "max_tokens", "max_completion_tokens", "max_output_tokens", "n", "cache_salt", "stream_options",
 	"prompt", "input", "messages", "tools", "system", "instructions", "previous_response_id", "conversation",
+	"prompt_cache_key",
 }
 
 const (
@@ -64,6 +65,7 @@ const (
 	memberInstructions
 	memberPrevious
 	memberConversation
+	memberCacheKey
 )
 
 // maxDepth bounds how deep a body may nest.

@@ -107,8 +107,8 @@ func TestConversationsOfOtherKinds(t *testing.T) {
 	if len(messages.Chunks()) != 3 {
 		t.Errorf("%d chunks of tools, system and messages", len(messages.Chunks()))
 	}
-	responses := parse(t, Responses, `{"model":"m","instructions":"a","input":"b","max_output_tokens":9,"previous_response_id":"resp_1","conversation":{"id":"conv_1"}}`)
-	if len(responses.Chunks()) != 2 || responses.MaxTokens != 9 || responses.Previous != "resp_1" || responses.Conversation != "conv_1" {
+	responses := parse(t, Responses, `{"model":"m","instructions":"a","input":"b","max_output_tokens":9,"previous_response_id":"resp_1","conversation":{"id":"conv_1"},"prompt_cache_key":"k"}`)
+	if len(responses.Chunks()) != 2 || responses.MaxTokens != 9 || responses.Previous != "resp_1" || responses.CacheKey != "k" || responses.Conversation != "conv_1" {
 		t.Errorf("%+v", responses)
 	}
 	if r := parse(t, Responses, `{"model":"m","input":[{"role":"user","content":"b"},{"x":1}],"conversation":"conv_2"}`); len(r.Chunks()) != 2 || r.Conversation != "conv_2" {

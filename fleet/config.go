@@ -28,6 +28,10 @@ type Config struct {
 	// MaxLogBytes bounds the logs of all workers' KV events together.
 	// Default 2 GiB, some 50 million blocks.
 	MaxLogBytes int64 `yaml:"max_log_bytes"`
+	// WarmUp bounds how long a replica waits, from its start, for workers' KV
+	// events before it says that it is ready: one that hangs must not hold up
+	// all. Default 30 s.
+	WarmUp time.Duration `yaml:"warm_up"`
 	// Guard says which hosts may be workers; default: any but link-local ones.
 	Guard engine.Guard `yaml:"guard,omitempty"`
 }
@@ -40,6 +44,7 @@ func (c Config) WithDefaults() Config {
 	c.RetryInterval = cmp.Or(c.RetryInterval, 500*time.Millisecond)
 	c.ProbeTimeout = cmp.Or(c.ProbeTimeout, 2*time.Second)
 	c.MaxLogBytes = cmp.Or(c.MaxLogBytes, 2<<30)
+	c.WarmUp = cmp.Or(c.WarmUp, 30*time.Second)
 	return c
 }
 
@@ -64,6 +69,9 @@ func (c Config) Validate() error {
 	}
 	if c.MaxLogBytes < 0 {
 		errs = append(errs, fmt.Errorf("max_log_bytes is %d: want a number of bytes above 0", c.MaxLogBytes))
+	}
+	if c.WarmUp < 0 {
+		errs = append(errs, fmt.Errorf("warm_up is %v: want 0 (the default) or more", c.WarmUp))
 	}
 	if err := c.Guard.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("guard.%w", err))

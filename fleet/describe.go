@@ -13,10 +13,10 @@ import (
 
 // Ready says why a replica on this fleet should get no traffic yet: nil once
 // some worker answers and every answering worker that has KV events is being
-// followed. After that only the lack of any worker counts: one that joins, or
+// followed, or has had the time to warm up. After that only the lack of any worker counts: one that joins, or
 // whose events are lost for a while, is no reason to take the replica out.
 func (f *Fleet) Ready() error {
-	any := false
+	any, late := false, f.deps.Clock.Now().Sub(f.began) > f.cfg.WarmUp
 	for _, m := range f.View().Members {
 		if !m.Healthy() {
 			continue
@@ -26,6 +26,7 @@ func (f *Fleet) Ready() error {
 			return nil
 		}
 		switch c := m.Cache(); {
+		case late:
 		case c.Known == Unknown:
 			return errors.New("still asking " + m.Worker.Spec.URL + " what it is")
 		case c.Known == ByEvents && !c.Live:

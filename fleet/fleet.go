@@ -37,7 +37,8 @@ type Fleet struct {
 	mu       sync.Mutex // guards what View is made from
 	crew     crew
 
-	warm atomic.Bool // Ready was nil once
+	began clock.Instant
+	warm  atomic.Bool // Ready was nil once
 }
 
 // New returns a fleet of the given workers, all unhealthy until Run has asked
@@ -46,7 +47,7 @@ func New(cfg Config, deps Deps, specs []engine.Spec, class func(engine.Spec) (co
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("fleet: %w", err)
 	}
-	f := &Fleet{cfg: cfg.WithDefaults(), deps: deps, class: class}
+	f := &Fleet{cfg: cfg.WithDefaults(), deps: deps, class: class, began: deps.Clock.Now()}
 	f.crew.leaving = make(map[kv.WorkerID]<-chan struct{})
 	// Nobody catches up from the rings while replicas don't talk to each other.
 	f.logs = logs{log: crdt.NewLog(crdt.LogConfig{MaxBaseBytes: f.cfg.MaxLogBytes, MaxRingBytes: 1}), slots: make(map[crdt.StreamID]index.Slot)}

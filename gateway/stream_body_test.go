@@ -89,27 +89,29 @@ func TestALongBodyIsNotSentTwice(t *testing.T) {
 }
 
 // TestAnEarlyAnswerEndsTheUpload: a worker that refuses without reading all is
-// believed at once.
+// believed at once, over either protocol.
 func TestAnEarlyAnswerEndsTheUpload(t *testing.T) {
-	server := newServer(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Connection", "close")
-		w.WriteHeader(400)
-		io.WriteString(w, `{"detail":"no"}`)
-	}))
-	r := newRig(t, Config{ReplayBytes: minReplayBytes}, testkit.NewWorker(t))
-	r.aim(0, server)
-	read, write := io.Pipe()
-	defer write.Close()
-	go io.WriteString(write, `{"model":"m","x":"`+strings.Repeat("x", 4*minReplayBytes)) // and no more
-	req, _ := http.NewRequest("POST", r.url+chat, read)
-	resp, err := r.client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, _ := io.ReadAll(resp.Body)
-	resp.Body.Close()
-	if resp.StatusCode != 400 || string(answer) != `{"detail":"no"}` {
-		t.Errorf("got %d %s", resp.StatusCode, answer)
+	for _, protocol := range []string{"", ",h2c=true"} {
+		server := newServer(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Connection", "close")
+			w.WriteHeader(400)
+			io.WriteString(w, `{"detail":"no"}`)
+		}))
+		r := newRig(t, Config{ReplayBytes: minReplayBytes}, testkit.NewWorker(t))
+		r.aim(0, server+protocol)
+		read, write := io.Pipe()
+		go io.WriteString(write, `{"model":"m","x":"`+strings.Repeat("x", 4*minReplayBytes)) // and no more
+		req, _ := http.NewRequest("POST", r.url+chat, read)
+		resp, err := r.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		write.Close()
+		if resp.StatusCode != 400 || string(answer) != `{"detail":"no"}` {
+			t.Errorf("%s: got %d %s", protocol, resp.StatusCode, answer)
+		}
 	}
 }
 

@@ -8,7 +8,7 @@
 // multi-turn conversations with them, and shows a live table. [BenchGateway]
 // measures what a router adds to a request.
 //
-// Both stand on one client, which reads a streamed answer off the wire without
+// The first two stand on one client, which reads a streamed answer off the wire without
 // decoding it event by event, so that the client does not take the machine
 // from the fleet it measures.
 //

@@ -90,6 +90,11 @@ func TestRule05_LedgersReturnToZero(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { workers.Run(ctx) })
+	for deadline := time.Now().Add(20 * time.Second); len(workers.View().Models()) == 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("no worker has answered within 20 s")
+		}
+	}
 	front := httptest.NewServer(g)
 	everyone := make(map[*fleet.Member]bool)
 	note := func() {
@@ -100,9 +105,12 @@ func TestRule05_LedgersReturnToZero(t *testing.T) {
 	var clients sync.WaitGroup
 	transport := &http.Transport{}
 	rnd := clock.Rand(9, "clients")
+	atOnce := make(chan struct{}, 40)
 	for i := range 300 {
 		after := time.Duration(rnd.IntN(300)) * time.Millisecond
+		atOnce <- struct{}{}
 		clients.Go(func() {
+			defer func() { <-atOnce }()
 			ctx, cancel := context.WithTimeout(t.Context(), after)
 			defer cancel()
 			body := fmt.Sprintf(`{"model":"m","stream":true,"messages":[{"role":"user","content":"%d %s"}]}`, i, strings.Repeat("words ", i))

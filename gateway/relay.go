@@ -130,10 +130,9 @@ func (a *attempt) copyBody(resp *http.Response, live bool, filter filter, see fu
 		switch {
 		case err == nil:
 		case errors.Is(err, io.EOF):
+			// What is not sent yet goes out when the handler returns: a client that
+			// has all of a short answer finds its request accounted for.
 			a.commit(resp)
-			if a.g.send(x, nil, true) != nil {
-				return a.clientGone()
-			}
 			for name, values := range resp.Trailer {
 				x.w.Header()[http.TrailerPrefix+name] = values
 			}

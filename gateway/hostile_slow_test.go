@@ -160,3 +160,19 @@ func TestHostile_SlowBodiesTakeNoBudget(t *testing.T) {
 		f.stop()
 	})
 }
+
+// TestHostile_StalledLargeBodiesLeaveRoom: large bodies that stall half way may
+// fill what large bodies can have; small ones still pass.
+func TestHostile_StalledLargeBodiesLeaveRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newSlowFront(t, gateway.Config{MaxBodyBytes: 30 << 20, BufferBudgetBytes: 32 << 20, UploadTimeout: 30 * time.Second})
+		start := "POST " + chatPath + " HTTP/1.1\r\nHost: h\r\n" + fmt.Sprintf("Content-Length: %d\r\n\r\n", 30<<20) +
+			`{"model":"m","messages":"` + strings.Repeat("word ", 256<<10)
+		_, lines := f.attack(t, 60, start, time.Hour)
+		stalled, refused := lines["HTTP/1.1 408 Request Timeout"], lines["HTTP/1.1 503 Service Unavailable"]
+		if stalled == 0 || refused == 0 || stalled+refused != 60 {
+			t.Errorf("the budget was not full: %v", lines)
+		}
+		f.stop()
+	})
+}

@@ -62,18 +62,19 @@ func pinned(pin string, m *fleet.Member) bool {
 	return pin == m.Target.String() || pin == w.ID.String() || pin == w.Spec.URL || w.Spec.ID != "" && pin == w.Spec.ID
 }
 
-// outputTokens predicts how long q's output becomes.
-func (r *Router) outputTokens(q *Query) float64 {
-	if q.Prompt.Kind == prompt.Embedding {
+// expectedOutput returns how long q's output becomes, by what its caller
+// expects, or else as predicted.
+func expectedOutput(q *Query, predicted float64) float64 {
+	switch n := q.ExpectedOutputTokens; {
+	case q.Prompt.Kind == prompt.Embedding:
 		return 0
-	}
-	if n := q.ExpectedOutputTokens; n > 0 {
-		if most := q.Prompt.MaxTokens; most > 0 {
-			n = min(n, most)
-		}
+	case n <= 0:
+		return predicted
+	case q.Prompt.MaxTokens > 0:
+		return float64(min(n, q.Prompt.MaxTokens))
+	default:
 		return float64(n)
 	}
-	return r.output.Predict(q.Prompt.MaxTokens)
 }
 
 // settleCircuit tells the circuit of d's worker how the request ended.

@@ -9,6 +9,7 @@ import (
 	"github.com/rhizome-router/rhizome/engine"
 	"github.com/rhizome-router/rhizome/fleet"
 	"github.com/rhizome-router/rhizome/kv"
+	"github.com/rhizome-router/rhizome/prompt"
 )
 
 // chosen returns which members of n decisions in a row were chosen.
@@ -141,5 +142,21 @@ func TestOutcomesReachTheCircuit(t *testing.T) {
 	h.Done(d, Outcome{Result: Busy, RetryAfter: 5 * time.Second})
 	if g := d.member.Grade(h.clock.Now().Add(4 * time.Second)); g != fleet.BusyNow {
 		t.Errorf("a busy worker is %v", g)
+	}
+}
+
+func TestExpectedOutput(t *testing.T) {
+	chat, embedding := text(t, "x"), *text(t, "x") // at most 100 tokens
+	embedding.Kind = prompt.Embedding
+	for _, c := range []struct {
+		q    Query
+		want float64
+	}{
+		{Query{Prompt: chat}, 7}, {Query{Prompt: chat, ExpectedOutputTokens: 50}, 50},
+		{Query{Prompt: chat, ExpectedOutputTokens: 500}, 100}, {Query{Prompt: &embedding, ExpectedOutputTokens: 50}, 0},
+	} {
+		if got := expectedOutput(&c.q, 7); got != c.want {
+			t.Errorf("%+v: %v, want %v", c.q, got, c.want)
+		}
 	}
 }

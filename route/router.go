@@ -129,7 +129,7 @@ func (r *Router) Decide(q Query) (*Decision, error) {
 	r.deps.Index.Expire(now)
 	request := cost.Request{
 		PromptTokens: float64(r.sizes.PromptTokens(q.Prompt)),
-		OutputTokens: r.outputTokens(&q),
+		OutputTokens: expectedOutput(&q, r.output.Predict(q.Prompt.MaxTokens)),
 		Choices:      float64(q.Prompt.N * q.Prompt.Prompts),
 	}
 	r.cands = r.cands[:0]

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -53,12 +52,7 @@ func (g *Gateway) admit(x *exchange, kind prompt.Kind) error {
 		return route.ErrTooLong
 	}
 	x.header = workerHeader(x.r.Header, x.id, g.cfg.ForwardAuthorization, x.caller.trust)
-	x.rewrites = g.cfg.Models[named].Rewrites
-	if named != x.prompt.Model {
-		x.rewrites = slices.Concat(x.rewrites, g.cfg.Models[x.prompt.Model].Rewrites)
-		slices.Sort(x.rewrites)
-		x.rewrites = slices.Compact(x.rewrites)
-	}
+	x.rewrites = g.rewritesOf(named, x.prompt.Model)
 	return nil
 }
 

@@ -23,7 +23,8 @@ type ModelConfig struct {
 	// streaming workers for token counts and keeps the extra event from callers
 	// that did not ask; "dp_rank" puts the data-parallel rank into the body, for
 	// engines that don't read the header; "served_model_name" replaces an
-	// alias by the model it stands for.
+	// alias by the model it stands for; "decode" sends compressed bodies plain,
+	// to engines that don't read them (vLLM's and SGLang's own servers don't).
 	Rewrites []string `yaml:"rewrites,omitempty"`
 	// MaxModelLen is the most tokens that prompt and output may have together,
 	// where workers don't tell; default: what they tell.
@@ -44,6 +45,9 @@ func validateModels(models map[string]ModelConfig) error {
 		m := models[name]
 		bad := func(format string, args ...any) {
 			errs = append(errs, fmt.Errorf("models[%q]: %w", name, fmt.Errorf(format, args...)))
+		}
+		if name == everyModel && (len(m.To) > 0 || m.MaxModelLen > 0) {
+			bad("all models can have rewrites in common, nothing else")
 		}
 		for _, to := range m.To {
 			switch {
@@ -94,12 +98,29 @@ func (s SplitConfig) weight() float64 {
 	return s.Weight
 }
 
+// everyModel is the name in Config.Models that stands for all models.
+const everyModel = "*"
+
+// rewritesOf returns the rewrites that are on for a request that names a model
+// and goes to another, or the same.
+func (g *Gateway) rewritesOf(named, model string) []string {
+	all := g.cfg.Models[everyModel].Rewrites
+	for _, name := range []string{named, model} {
+		for _, r := range g.cfg.Models[name].Rewrites {
+			if !slices.Contains(all, r) {
+				all = append(all[:len(all):len(all)], r)
+			}
+		}
+	}
+	return all
+}
+
 // listed returns the models that callers may name: those of the workers, and
 // those that the config names.
 func (g *Gateway) listed() []engine.Model {
 	all := g.deps.Models()
 	for _, name := range slices.Sorted(maps.Keys(g.cfg.Models)) {
-		if !slices.ContainsFunc(all, func(m engine.Model) bool { return m.ID == name }) {
+		if name != everyModel && !slices.ContainsFunc(all, func(m engine.Model) bool { return m.ID == name }) {
 			all = append(all[:len(all):len(all)], engine.Model{ID: name, MaxModelLen: g.cfg.Models[name].MaxModelLen})
 		}
 	}
@@ -109,8 +130,7 @@ func (g *Gateway) listed() []engine.Model {
 // expected reports whether the config names a model, so that it is known
 // though no worker serves it now.
 func (g *Gateway) expected(name string) bool {
-	_, ok := g.cfg.Models[name]
-	if ok {
+	if _, ok := g.cfg.Models[name]; ok && name != everyModel {
 		return true
 	}
 	for _, m := range g.cfg.Models {

@@ -70,6 +70,7 @@ type Config struct {
 	CORS CORSConfig `yaml:"cors,omitempty"`
 	// Models says what is special about models, by the name that requests use.
 	// A model named here stays known, and listed, while no worker serves it.
+	// The name "*" stands for all models; it can have rewrites alone.
 	Models map[string]ModelConfig `yaml:"models,omitempty"`
 	// Shadow compares decisions with another router's; default: not.
 	Shadow ShadowConfig `yaml:"shadow,omitempty"`

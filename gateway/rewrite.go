@@ -18,9 +18,10 @@ const (
 	rewriteUsage       = "usage"
 	rewriteRank        = "dp_rank"
 	rewriteServedModel = "served_model_name"
+	rewriteDecode      = "decode" // of the whole body, its Content-Encoding alone
 )
 
-var rewriteNames = []string{rewriteUsage, rewriteRank, rewriteServedModel}
+var rewriteNames = []string{rewriteUsage, rewriteRank, rewriteServedModel, rewriteDecode}
 
 // splice is one change: what stands at a place gives way to text.
 type splice struct {
@@ -103,7 +104,7 @@ func (x *exchange) payload(d *route.Decision) payload {
 		changes, x.strip = splicesOf(x.body.plain, x.prompt, x.rewrites, d.Target.Rank, p.rest == nil)
 	}
 	base := x.body.received
-	if len(changes) > 0 && encoded(x.r.Header.Values("Content-Encoding")) {
+	if (len(changes) > 0 || slices.Contains(x.rewrites, rewriteDecode)) && encoded(x.r.Header.Values("Content-Encoding")) {
 		base, p.plain, p.length = x.body.plain, true, int64(len(x.body.plain))
 	}
 	at := 0

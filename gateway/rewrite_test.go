@@ -157,6 +157,34 @@ func TestARewriteOfACompressedBody(t *testing.T) {
 	}
 }
 
+// TestRewriteDecode: a compressed body goes plain to workers that don't decode,
+// byte for byte what was compressed; with "*" for every model, and for forms.
+func TestRewriteDecode(t *testing.T) {
+	w := testkit.NewWorker(t)
+	w.Always(testkit.Send(testkit.JSON(200, "{}")))
+	r := newRig(t, Config{Models: map[string]ModelConfig{"*": {Rewrites: []string{rewriteDecode}}}}, w)
+	form, contentType := formBody(t, "last", 1000)
+	for body, header := range map[string]string{odd: "Content-Type: application/json", form: "Content-Type: " + contentType} {
+		body = strings.Replace(body, `m\u0031`, "m", 1)
+		path := map[bool]string{true: chat, false: "/v1/audio/transcriptions"}[strings.Contains(header, "json")]
+		for coding, name := range map[string]string{"": "", "gzip": "gzip", "zstd": "zstd"} {
+			sent, extra := body, "X-None: 1"
+			if coding != "" {
+				sent, extra = packed(t, coding, body), "Content-Encoding: "+name
+			}
+			if a := r.post(path, sent, header, extra); a.status != 200 {
+				t.Fatalf("%s %s: %+v", header, coding, a)
+			}
+			if got := w.Next(t); got.Body != body || got.Length != int64(len(body)) || got.Header.Get("Content-Encoding") != "" {
+				t.Errorf("%s %s: the worker got %q", header, coding, got.Raw)
+			}
+		}
+	}
+	if a := r.post(chat, strings.Replace(plainBody, `"m"`, `"*"`, 1)); a.status != 404 {
+		t.Errorf("a model of that name: %+v", a)
+	}
+}
+
 // TestAliasesAndSplits: weights are kept, sessions stay, names are known.
 func TestAliasesAndSplits(t *testing.T) {
 	cfg := Config{TrustHints: true, Models: map[string]ModelConfig{
@@ -212,6 +240,7 @@ func TestModelConfigs(t *testing.T) {
 		"the weight of b":    {"a": {To: []SplitConfig{{Model: "b", Weight: -1}}}},
 		"is none of usage":   {"a": {Rewrites: []string{"all"}}},
 		"max_model_len is -": {"a": {MaxModelLen: -1}},
+		"rewrites in common": {"*": {To: []SplitConfig{{Model: "b"}}}},
 	} {
 		err := Config{Models: m}.Validate()
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {

@@ -119,8 +119,10 @@ func plainUntil(body []byte, i int) int {
 // counts.
 func ends(x uint64) uint64 {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
-	quote, slash := x^'"'*ones, x^'\\'*ones
-	return ((quote-ones)&^quote | (slash-ones)&^slash | (x-0x20*ones)&^x) & tops
+	// With bit 1 flipped the quote (0x22) comes to stand right above the control
+	// characters, and blank and exclamation mark behind it.
+	low, slash := x^0x02*ones, x^'\\'*ones
+	return ((low-0x21*ones)&^low | (slash-ones)&^slash) & tops
 }
 
 // isShortEscape reports whether c may stand behind a backslash, \u left out.

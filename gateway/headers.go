@@ -21,7 +21,7 @@ var credentials = []string{"Authorization", "X-Api-Key", "Api-Key", "Cookie"}
 
 // internalNames are headers that steer workers or speak for the router; a
 // client can't set them.
-var internalNames = []string{"X-Data-Parallel-Rank", "X-Tenant-Id"}
+var internalNames = []string{headerRank, headerTenant}
 
 const internalPrefix = "X-Rhizome-"
 
@@ -33,6 +33,7 @@ const (
 	headerRank      = "X-Data-Parallel-Rank"
 	headerWorkflow  = "X-Agent-Workflow-Id"
 	headerPin       = "X-Rhizome-Pin"
+	headerTenant    = "X-Tenant-Id"
 
 	headerOutputTokens = "X-Expected-Output-Tokens"
 )

@@ -80,9 +80,17 @@ func TestStateIsATenantsOwn(t *testing.T) {
 	r := keyed(t)
 	r.workers[0].Add(testkit.Script{testkit.Send(testkit.JSON(200, `{"id":"resp_1"}`))})
 	r.post(responses, `{"model":"m","input":"x"}`, "Authorization: Bearer key-a")
-	for key, want := range map[string]int{"key-a": 200, "key-b": 404} {
-		if a := r.post(responses+"/resp_1/cancel", "", "Authorization: Bearer "+key); a.status != want {
-			t.Errorf("%s gave %+v", key, a)
+	for _, c := range []struct {
+		key, tenant string
+		status      int
+	}{
+		{"key-a", "", 200}, {"key-b", "", 404},
+		{"key-a", "b", 200}, // not trusted: what it says of itself is nothing
+		{"key-b", "t", 200}, // trusted to speak for others
+	} {
+		a := r.post(responses+"/resp_1/cancel", "", "Authorization: Bearer "+c.key, "X-Tenant-Id: "+c.tenant)
+		if a.status != c.status {
+			t.Errorf("%+v gave %+v", c, a)
 		}
 	}
 }

@@ -90,13 +90,20 @@ func (g Guard) checkAddr(addr netip.Addr, named bool) error {
 	return nil
 }
 
+// deadPeerTimeout is how long a peer may acknowledge nothing, and keepAlive
+// asks it in time: a worker that vanished is noticed within half a minute, one
+// that computes for an hour is not disturbed.
+const deadPeerTimeout = 25 * time.Second
+
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}
+
 // dialer returns a dialer for a host that checks the address it connects to,
 // after the name was resolved.
 func (g Guard) dialer(host string) *net.Dialer {
 	named := g.named(host)
 	_, literal := netip.ParseAddr(host)
-	return &net.Dialer{Timeout: connectTimeout, KeepAlive: 15 * time.Second,
-		Control: func(_, address string, _ syscall.RawConn) error {
+	return &net.Dialer{Timeout: connectTimeout, KeepAliveConfig: keepAlive,
+		Control: func(_, address string, c syscall.RawConn) error {
 			at, err := netip.ParseAddrPort(address)
 			if err != nil {
 				return fmt.Errorf("%w: %w", ErrForbidden, err)
@@ -104,7 +111,10 @@ func (g Guard) dialer(host string) *net.Dialer {
 			if len(g.Hosts) > 0 && literal != nil && host != "localhost" && at.Addr().IsLoopback() && !g.inRange(at.Addr()) {
 				return fmt.Errorf("%w: %s leads to %s", ErrForbidden, host, at.Addr())
 			}
-			return g.checkAddr(at.Addr(), named)
+			if err := g.checkAddr(at.Addr(), named); err != nil {
+				return err
+			}
+			return limitSilence(c)
 		}}
 }
 

@@ -205,21 +205,27 @@ func unfold(b []byte) []byte {
 	return b
 }
 
+// errorMarkers are how the data of an event begins that tells an error, in
+// OpenAI's APIs and in the Messages API.
+var errorMarkers = [][]byte{[]byte(`{"error"`), []byte(`{"type":"error"`), []byte(`{"type": "error"`)}
+
 // hasErrorEvent reports whether a line of the window is an event whose data
 // begins with an error object.
 func hasErrorEvent(window []byte) bool {
-	marker := []byte(`{"error"`)
-	for rest := window; ; {
-		i := bytes.Index(rest, marker)
-		if i < 0 {
-			return false
-		}
-		before := bytes.TrimRight(rest[:i], " ")
-		if line, ok := bytes.CutSuffix(before, []byte("data:")); ok {
-			if len(line) == 0 || line[len(line)-1] == '\n' || line[len(line)-1] == '\r' {
-				return true
+	for _, marker := range errorMarkers {
+		for rest := window; ; {
+			i := bytes.Index(rest, marker)
+			if i < 0 {
+				break
 			}
+			before := bytes.TrimRight(rest[:i], " ")
+			if line, ok := bytes.CutSuffix(before, []byte("data:")); ok {
+				if len(line) == 0 || line[len(line)-1] == '\n' || line[len(line)-1] == '\r' {
+					return true
+				}
+			}
+			rest = rest[i+len(marker):]
 		}
-		rest = rest[i+len(marker):]
 	}
+	return false
 }

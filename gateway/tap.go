@@ -212,6 +212,9 @@ var errorMarkers = [][]byte{[]byte(`{"error"`), []byte(`{"type":"error"`), []byt
 // hasErrorEvent reports whether a line of the window is an event whose data
 // begins with an error object.
 func hasErrorEvent(window []byte) bool {
+	if !bytes.Contains(window, []byte("error")) {
+		return false // nearly always, and found out in one pass
+	}
 	for _, marker := range errorMarkers {
 		for rest := window; ; {
 			i := bytes.Index(rest, marker)

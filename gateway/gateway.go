@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
@@ -217,6 +219,9 @@ func (g *Gateway) fail(x *exchange, err error) {
 	case x.status == 0:
 		x.ending = "error"
 		x.status = f.status
+		if x.prompt == nil {
+			readShort(x)
+		}
 		f.write(x.w, dialectOf(x.path))
 	default:
 		x.ending = "broken"
@@ -226,6 +231,20 @@ func (g *Gateway) fail(x *exchange, err error) {
 		}
 		_ = g.send(x, event, true) // the transfer is broken either way
 		panic(http.ErrAbortHandler)
+	}
+}
+
+// readShort reads what a refused client still sends, if it is short and comes
+// soon, as net/http does by itself on HTTP/1.1. On HTTP/2 it would end the
+// stream instead, and curl takes that for a fault and shows no answer.
+func readShort(x *exchange) {
+	const most, patience = 256 << 10, time.Second
+	if x.r.ProtoMajor < 2 {
+		return
+	}
+	// Not every ResponseWriter has deadlines.
+	if http.NewResponseController(x.w).SetReadDeadline(time.Now().Add(patience)) == nil {
+		_, _ = io.CopyN(io.Discard, x.r.Body, most) // the refusal is the same either way
 	}
 }
 

@@ -176,3 +176,42 @@ func TestHostile_StalledLargeBodiesLeaveRoom(t *testing.T) {
 		f.stop()
 	})
 }
+
+// TestRefusalsOverHTTP2LetShortBodiesEnd: a client that is refused before its
+// body was needed may end what it sends, so that it sees the answer and not the
+// end of a stream; but nobody waits long for it.
+func TestRefusalsOverHTTP2LetShortBodiesEnd(t *testing.T) {
+	for _, c := range []struct{ ends, answered time.Duration }{{500 * time.Millisecond, 500 * time.Millisecond}, {time.Hour, time.Second}} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newSlowFront(t, gateway.Config{})
+			if problem := askOnce(f.client, slowURL); problem != "" {
+				t.Error(problem)
+			}
+			protocols := new(http.Protocols)
+			protocols.SetUnencryptedHTTP2(true)
+			transport := &http.Transport{DialContext: f.mem.Dial, Protocols: protocols}
+			body, more := io.Pipe()
+			time.AfterFunc(c.ends, func() { more.Close() })
+			req, err := http.NewRequestWithContext(t.Context(), "POST", slowURL+"/nowhere", body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			begun := time.Now()
+			resp, err := transport.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if resp.StatusCode != 404 || err != nil || !strings.Contains(string(text), "unknown_url") {
+				t.Errorf("answered with %s %s %v", resp.Status, text, err)
+			}
+			if d := time.Since(begun); d != c.answered {
+				t.Errorf("answered after %v, want %v", d, c.answered)
+			}
+			more.Close()
+			transport.CloseIdleConnections()
+			f.stop()
+		})
+	}
+}

@@ -32,7 +32,7 @@ func main() {
 	all := make(map[string]seen)
 	for name, play := range map[string]func() (seen, error){
 		"wrong_key": func() (seen, error) { return p.plain("m", option.WithAPIKey(os.Args[2]+"-not")) },
-		"forbidden": func() (seen, error) { return p.plain("says-401", limited) },
+		"forbidden": func() (seen, error) { return p.plain("says-401", limited, option.WithMaxRetries(3)) },
 		"rate_limited_then_served": func() (seen, error) {
 			if _, err := p.plain("m", limited, option.WithMaxRetries(3)); err != nil {
 				return nil, err

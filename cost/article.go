@@ -16,18 +16,30 @@ import (
 // batching, a bonus for the last worker counts its hit twice, no term knows
 // the KV pool's size, and it herds.
 type Article struct {
-	PrefillMicros      float64 // α_p per token
-	DecodeMicros       float64 // α_d per token
-	DecodeSquareMicros float64 // α_d2 per token²
-	TierWeight         float64 // α_t
-	HeadOfLineMicros   float64 // α_ho
-	QueueSlack         float64 // Q_slack
-	AffinityMicros     float64 // α_wf
-	AffinityPerSecond  float64 // λ
-	ExpectedMicros     float64 // α_wf2
-	KVBytes            float64 // per token
-	BytesPerMicro      float64 // BW of every tier
-	Literal            bool    // read the article to the letter: see Score
+	// PrefillMicros is α_p, per token.
+	PrefillMicros float64 `yaml:"prefill_micros" config:"zero"`
+	// DecodeMicros is α_d, per token.
+	DecodeMicros float64 `yaml:"decode_micros" config:"zero"`
+	// DecodeSquareMicros is α_d2, per token².
+	DecodeSquareMicros float64 `yaml:"decode_square_micros" config:"zero"`
+	// TierWeight is α_t.
+	TierWeight float64 `yaml:"tier_weight" config:"zero"`
+	// HeadOfLineMicros is α_ho.
+	HeadOfLineMicros float64 `yaml:"head_of_line_micros" config:"zero"`
+	// QueueSlack is Q_slack, in requests.
+	QueueSlack float64 `yaml:"queue_slack" config:"zero"`
+	// AffinityMicros is α_wf.
+	AffinityMicros float64 `yaml:"affinity_micros" config:"zero"`
+	// AffinityPerSecond is λ.
+	AffinityPerSecond float64 `yaml:"affinity_per_second" config:"zero"`
+	// ExpectedMicros is α_wf2.
+	ExpectedMicros float64 `yaml:"expected_micros" config:"zero"`
+	// KVBytes is the KV of a token.
+	KVBytes float64 `yaml:"kv_bytes"`
+	// BytesPerMicro is BW of every tier; 1 GB/s is 1000.
+	BytesPerMicro float64 `yaml:"bytes_per_micro"`
+	// Literal reads the article to the letter: see Article.Score.
+	Literal bool `yaml:"literal"`
 }
 
 // DefaultArticle returns the parameters of the article's worked example.

@@ -138,10 +138,17 @@ func (h Hit) Tokens() float64 { return h.HBMTokens + h.LowerTokens }
 // Weights are the exchange rates between my wait and others'. They are fixed,
 // never tuned per deployment.
 type Weights struct {
-	OwnDecode          float64 // w_d
-	PrefillExternality float64 // w_p
-	KVExternality      float64 // w_k
-	QueueExternality   float64 // w_q
+	// OwnDecode, w_d, is the share of the request's own decode time that counts.
+	OwnDecode float64 `yaml:"own_decode" config:"zero"`
+	// PrefillExternality, w_p, is how much a µs counts by which the prefill
+	// delays the sequences that decode there.
+	PrefillExternality float64 `yaml:"prefill_externality" config:"zero"`
+	// KVExternality, w_k, is how much a µs counts by which the request's KV makes
+	// their steps longer.
+	KVExternality float64 `yaml:"kv_externality" config:"zero"`
+	// QueueExternality, w_q, is how much a µs counts that those wait who come
+	// later.
+	QueueExternality float64 `yaml:"queue_externality" config:"zero"`
 }
 
 // DefaultWeights are the rates the product ships with.

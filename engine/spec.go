@@ -46,10 +46,17 @@ type Spec struct {
 	Model string `yaml:"model,omitempty"`
 	// Preset names the engine constants to assume until they are measured.
 	Preset string `yaml:"preset,omitempty"`
+	// H2C makes requests go by cleartext HTTP/2 instead of HTTP/1.1. Default
+	// false: engines' own servers speak HTTP/1.1.
+	H2C bool `yaml:"h2c,omitempty"`
+	// Token is sent to the worker as a bearer token, where it wants one (vLLM's
+	// and SGLang's --api-key), in place of the caller's. A line of text can't
+	// hold it, nor does String show it. Default: none.
+	Token string `yaml:"token,omitempty" config:"secret"`
 }
 
 // ParseSpec reads "URL[,key=value…]", with the keys id, engine, events, replay,
-// dp (the number of ranks), model and preset; for example
+// dp (the number of ranks), model, preset and h2c; for example
 // "http://h:8000,events=tcp://h:5557,replay=tcp://h:5558".
 func ParseSpec(s string) (Spec, error) {
 	parts := strings.Split(s, ",")
@@ -75,6 +82,16 @@ func ParseSpec(s string) (Spec, error) {
 	return spec, nil
 }
 
+// UnmarshalText reads a spec as ParseSpec does.
+func (s *Spec) UnmarshalText(text []byte) error {
+	spec, err := ParseSpec(string(text))
+	if err != nil {
+		return err
+	}
+	*s = spec
+	return nil
+}
+
 func (s *Spec) set(key, value string) error {
 	switch key {
 	case "id":
@@ -95,8 +112,14 @@ func (s *Spec) set(key, value string) error {
 		s.Model = value
 	case "preset":
 		s.Preset = value
+	case "h2c":
+		on, err := strconv.ParseBool(value)
+		if err != nil {
+			return fmt.Errorf("h2c=%s: want true or false", value)
+		}
+		s.H2C = on
 	default:
-		return fmt.Errorf("unknown key %q (one of id, engine, events, replay, dp, model, preset)", key)
+		return fmt.Errorf("unknown key %q (one of id, engine, events, replay, dp, model, preset, h2c)", key)
 	}
 	return nil
 }
@@ -119,6 +142,12 @@ func (s Spec) Canonical() (Spec, error) {
 		if strings.ContainsAny(v, ",\n\r") {
 			return Spec{}, fmt.Errorf("%q must not hold a comma or a line break", v)
 		}
+	}
+	if s.H2C && !strings.HasPrefix(s.URL, "http://") {
+		return Spec{}, fmt.Errorf("h2c is HTTP/2 in clear: it wants an http:// URL, not %s", s.URL)
+	}
+	if strings.ContainsFunc(s.Token, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		return Spec{}, fmt.Errorf("the token of %s must be printable ASCII without spaces", s.URL)
 	}
 	return s, s.checkSockets()
 }
@@ -150,7 +179,8 @@ func (s Spec) checkSockets() error {
 	return nil
 }
 
-// String returns the spec as ParseSpec reads it, without what is default.
+// String returns the spec as ParseSpec reads it, without what is default and
+// without the token.
 func (s Spec) String() string {
 	var b strings.Builder
 	b.WriteString(s.URL)
@@ -168,6 +198,9 @@ func (s Spec) String() string {
 	}
 	pair("model", s.Model)
 	pair("preset", s.Preset)
+	if s.H2C {
+		pair("h2c", "true")
+	}
 	return b.String()
 }
 

@@ -27,6 +27,10 @@ const (
 	idleTimeout    = 4 * time.Second
 	maxModelsBytes = 4 << 20
 	maxModels      = 4096
+	// A connection of HTTP/2 that is silent for pingAfter is asked whether it
+	// lives, and is dead after pingTimeout without an answer.
+	pingAfter   = 15 * time.Second
+	pingTimeout = 10 * time.Second
 )
 
 // Worker is one worker: its identity and the way to talk to it. It is safe for
@@ -34,17 +38,24 @@ const (
 type Worker struct {
 	// ID is the worker's name in every replica.
 	ID kv.WorkerID
-	// Spec is canonical.
+	// Spec is canonical, and without its Token, which is kept apart: it may change
+	// (SetToken), and nobody who shows a Spec shows it.
 	Spec Spec
 
 	base       *url.URL
 	transport  *http.Transport
 	eventsPort int                      // to try where nobody names one
 	identity   atomic.Pointer[Identity] // as Detect found it last
+	heard      atomic.Uint64
+	bearer     atomic.Pointer[string] // the header Authorization; nil: what the request has
 }
 
 // NewWorker returns the worker that a spec describes, in a cluster.
-func NewWorker(cluster string, spec Spec) (*Worker, error) {
+func NewWorker(cluster string, spec Spec) (*Worker, error) { return Guard{}.NewWorker(cluster, spec) }
+
+// NewWorker returns the worker that a spec describes, if the guard lets it be
+// one, and watches over where it connects to.
+func (g Guard) NewWorker(cluster string, spec Spec) (*Worker, error) {
 	spec, err := spec.Canonical()
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
@@ -53,19 +64,42 @@ func NewWorker(cluster string, spec Spec) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
+	if err := g.Check(base.Hostname()); err != nil {
+		return nil, fmt.Errorf("worker %s: %w", spec.URL, err)
+	}
 	id := spec.ID
 	if id == "" {
 		id = spec.URL
 	}
-	return &Worker{ID: kv.WorkerIDOf(cluster, id), Spec: spec, base: base, transport: newTransport(), eventsPort: defaultEventsPort}, nil
+	token := spec.Token
+	spec.Token = ""
+	w := &Worker{ID: kv.WorkerIDOf(cluster, id), Spec: spec, base: base, transport: newTransport(g.dialer(base.Hostname())), eventsPort: defaultEventsPort}
+	if spec.H2C {
+		w.transport.Protocols = new(http.Protocols)
+		w.transport.Protocols.SetUnencryptedHTTP2(true)
+		// A connection that died without a word would swallow all requests on it.
+		w.transport.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
+	}
+	w.SetToken(token)
+	return w, nil
+}
+
+// SetToken changes what is sent as a bearer token with every request from now
+// on, in place of what the request says; empty: the request's own goes.
+func (w *Worker) SetToken(token string) {
+	if token == "" {
+		w.bearer.Store(nil)
+		return
+	}
+	bearer := "Bearer " + token
+	w.bearer.Store(&bearer)
 }
 
 // newTransport returns a transport that adds nothing to a request and changes
 // nothing in a response: no compression of its own, no HTTP/2, no proxy, no
 // total time-out (a response may stream for an hour), no wait for "100
 // Continue".
-func newTransport() *http.Transport {
-	d := &net.Dialer{Timeout: connectTimeout, KeepAlive: 15 * time.Second}
+func newTransport(d *net.Dialer) *http.Transport {
 	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := d.DialContext(ctx, network, addr)
 		if err != nil {
@@ -97,10 +131,42 @@ func newTransport() *http.Transport {
 // error that wraps ErrConnect means the worker saw nothing of the request. The
 // caller closes the response's body. req itself is not changed.
 func (w *Worker) Do(req *http.Request) (*http.Response, error) {
+	resp, err := w.do(req)
+	if err == nil {
+		resp.Body = &heardBody{resp.Body, &w.heard}
+	}
+	return resp, err
+}
+
+// Heard counts the pieces of answers that requests by Do have got so far. While
+// it grows the worker lives, whatever its probes say.
+func (w *Worker) Heard() uint64 { return w.heard.Load() }
+
+// heardBody counts the reads that brought something.
+type heardBody struct {
+	io.ReadCloser
+	count *atomic.Uint64
+}
+
+func (b *heardBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if n > 0 {
+		b.count.Add(1)
+	}
+	return n, err
+}
+
+func (w *Worker) do(req *http.Request) (*http.Response, error) {
 	u := *req.URL
 	u.Scheme, u.Host, u.User = w.base.Scheme, w.base.Host, nil
 	out := req.WithContext(req.Context()) // a shallow copy
 	out.URL, out.Host = &u, u.Host
+	if bearer := w.bearer.Load(); bearer != nil {
+		if out.Header = req.Header.Clone(); out.Header == nil {
+			out.Header = make(http.Header, 1)
+		}
+		out.Header["Authorization"] = []string{*bearer}
+	}
 	resp, err := w.transport.RoundTrip(out)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s on worker %s: %w", req.Method, u.Path, w.Spec.URL, err)
@@ -129,7 +195,7 @@ func (w *Worker) get(ctx context.Context, path string, maxBytes int64) ([]byte, 
 	if err != nil {
 		return nil, err
 	}
-	resp, err := w.Do(req)
+	resp, err := w.do(req)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -146,5 +147,49 @@ func TestModelsTimeout(t *testing.T) {
 	defer cancel()
 	if _, err := w.Models(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v", err)
+	}
+}
+
+// A worker's token goes with every request, whatever the request says, can
+// change, and shows nowhere.
+func TestToken(t *testing.T) {
+	got := make(chan string, 8)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got <- r.Header.Get("Authorization")
+		io.WriteString(w, `{"data":[{"id":"m"}]}`)
+	}))
+	defer server.Close()
+	w, err := NewWorker("c", Spec{URL: server.URL, Token: "s3cret"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if text := fmt.Sprintf("%v %+v %#v", w.Spec, w.Spec, w.Spec); strings.Contains(text, "s3cret") {
+		t.Errorf("the spec shows its token: %s", text)
+	}
+	do := func(want string) {
+		t.Helper()
+		q := httptest.NewRequest("POST", "/v1/completions", nil)
+		q.Header.Set("Authorization", "Bearer caller")
+		r, err := w.Do(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.Copy(io.Discard, r.Body)
+		r.Body.Close()
+		if sent := <-got; sent != want || q.Header.Get("Authorization") != "Bearer caller" {
+			t.Errorf("the worker got %q, want %q; the request has %q", sent, want, q.Header.Get("Authorization"))
+		}
+	}
+	do("Bearer s3cret")
+	if _, err := w.Models(t.Context()); err != nil || <-got != "Bearer s3cret" {
+		t.Errorf("a probe went without the token: %v", err)
+	}
+	w.SetToken("next")
+	do("Bearer next")
+	w.SetToken("")
+	do("Bearer caller")
+	if _, err := NewWorker("c", Spec{URL: server.URL, Token: "s3cret\n"}); err == nil || strings.Contains(err.Error(), "s3cret") {
+		t.Errorf("a token with a line break: %v", err)
 	}
 }

@@ -13,15 +13,20 @@ import (
 
 // Ready says why a replica on this fleet should get no traffic yet: nil once
 // some worker answers and every answering worker that has KV events is being
-// followed.
+// followed, or has had the time to warm up. After that only the lack of any worker counts: one that joins, or
+// whose events are lost for a while, is no reason to take the replica out.
 func (f *Fleet) Ready() error {
-	any := false
+	any, late := false, f.deps.Clock.Now().Sub(f.began) > f.cfg.WarmUp
 	for _, m := range f.View().Members {
 		if !m.Healthy() {
 			continue
 		}
 		any = true
+		if f.warm.Load() {
+			return nil
+		}
 		switch c := m.Cache(); {
+		case late:
 		case c.Known == Unknown:
 			return errors.New("still asking " + m.Worker.Spec.URL + " what it is")
 		case c.Known == ByEvents && !c.Live:
@@ -29,8 +34,9 @@ func (f *Fleet) Ready() error {
 		}
 	}
 	if !any {
-		return errors.New("no worker answers yet")
+		return errors.New("no worker answers")
 	}
+	f.warm.Store(true)
 	return nil
 }
 
@@ -42,6 +48,7 @@ type Description struct {
 	Class   string   `json:"class"`
 	Models  []string `json:"models"`
 	Healthy bool     `json:"healthy"`
+	Grade   string   `json:"grade"`            // how welcome new requests are: fit, busy, suspect or draining
 	Engine  string   `json:"engine,omitempty"` // once it was asked
 	Version string   `json:"version,omitempty"`
 	Events  string   `json:"events,omitempty"`
@@ -54,9 +61,10 @@ type Description struct {
 // Describe returns every member.
 func (f *Fleet) Describe() []Description {
 	out := []Description{}
+	now := f.deps.Clock.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, w := range f.workers {
+	for _, w := range f.crew.workers {
 		models := make([]string, 0, len(w.models))
 		for _, m := range w.models {
 			models = append(models, m.ID)
@@ -69,7 +77,7 @@ func (f *Fleet) Describe() []Description {
 			}
 			out = append(out, Description{
 				Worker: w.Spec.URL, ID: w.ID.String(), Rank: m.Target.Rank, Class: m.Class.Name, Models: models,
-				Healthy: m.Healthy(), Engine: id.Engine, Version: id.Version, Events: id.Events, WithoutEvents: id.ApproximateReason,
+				Healthy: m.Healthy(), Grade: m.Grade(now).String(), Engine: id.Engine, Version: id.Version, Events: id.Events, WithoutEvents: id.ApproximateReason,
 				Signals: m.Signals(), HeldTokens: heldByTier(&c),
 			})
 		}
@@ -156,6 +164,8 @@ func (f *Fleet) Collector() prometheus.Collector {
 	return &collector{
 		fleet:     f,
 		healthy:   desc("healthy", "Whether the worker answered last."),
+		grade:     desc("grade", "How welcome new requests are: 0 fit, 1 busy, 2 suspect, 3 draining."),
+		opened:    desc("circuit_opened_total", "Times its circuit opened."),
 		inFlight:  desc("in_flight_requests", "Requests that this replica has on it."),
 		live:      desc("events_live", "Whether its KV events arrive."),
 		held:      desc("held_tokens", "Tokens its cache holds, by its events.", "tier"),
@@ -177,11 +187,11 @@ func (f *Fleet) Collector() prometheus.Collector {
 type collector struct {
 	fleet *Fleet
 
-	healthy, inFlight, live, held, batches, badEvents, resets, unkeyed, refused, truncated, gaps, replays, silence, indexed, bytes, dropped *prometheus.Desc
+	healthy, grade, opened, inFlight, live, held, batches, badEvents, resets, unkeyed, refused, truncated, gaps, replays, silence, indexed, bytes, dropped *prometheus.Desc
 }
 
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.healthy, c.inFlight, c.live, c.held, c.batches, c.badEvents, c.resets, c.unkeyed,
+	for _, d := range []*prometheus.Desc{c.healthy, c.grade, c.opened, c.inFlight, c.live, c.held, c.batches, c.badEvents, c.resets, c.unkeyed,
 		c.refused, c.truncated, c.gaps, c.replays, c.silence, c.indexed, c.bytes, c.dropped} {
 		out <- d
 	}
@@ -198,6 +208,8 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 			out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 		}
 		gauge(c.healthy, oneIf(m.Healthy()))
+		gauge(c.grade, float64(m.Grade(c.fleet.deps.Clock.Now())))
+		count(c.opened, m.Circuit.Opened())
 		gauge(c.inFlight, float64(m.Ledger.Booked()))
 		gauge(c.live, oneIf(cache.Live))
 		for t := kv.HBM; t < kv.NumTiers; t++ {

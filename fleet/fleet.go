@@ -1,13 +1,12 @@
 package fleet
 
 import (
-	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/cost"
@@ -16,36 +15,6 @@ import (
 	"github.com/rhizome-router/rhizome/index"
 	"github.com/rhizome-router/rhizome/kv"
 )
-
-// Config says how often the fleet looks at its workers. The zero value takes
-// the defaults.
-type Config struct {
-	// Cluster is part of every worker's global id. Default "default".
-	Cluster string
-	// ScrapeInterval is the time between two looks at a worker's metrics.
-	// Default 1 s.
-	ScrapeInterval time.Duration
-	// ProbeInterval is the time between two questions for a worker's models,
-	// while it answers. Default 2 s.
-	ProbeInterval time.Duration
-	// RetryInterval is the same while it doesn't. Default 500 ms.
-	RetryInterval time.Duration
-	// ProbeTimeout bounds one question. Default 2 s.
-	ProbeTimeout time.Duration
-	// MaxLogBytes bounds the logs of all workers' KV events together. Default
-	// 2 GiB, some 50 million blocks.
-	MaxLogBytes int64
-}
-
-func (c Config) withDefaults() Config {
-	c.Cluster = cmp.Or(c.Cluster, "default")
-	c.ScrapeInterval = cmp.Or(c.ScrapeInterval, time.Second)
-	c.ProbeInterval = cmp.Or(c.ProbeInterval, 2*time.Second)
-	c.RetryInterval = cmp.Or(c.RetryInterval, 500*time.Millisecond)
-	c.ProbeTimeout = cmp.Or(c.ProbeTimeout, 2*time.Second)
-	c.MaxLogBytes = cmp.Or(c.MaxLogBytes, 2<<30)
-	return c
-}
 
 // Deps are what a Fleet works on.
 type Deps struct {
@@ -62,40 +31,29 @@ type Fleet struct {
 	view atomic.Pointer[View]
 	logs logs
 
-	mu      sync.Mutex // guards what View is made from
-	workers []*worker
-}
+	class func(engine.Spec) (cost.Class, error)
 
-// worker is one worker's supervision: its members and what it last said.
-type worker struct {
-	*engine.Worker
-	members []*Member
-	models  []engine.Model // as last listed; kept while it is down
+	changing sync.Mutex // held by SetWorkers; taken before mu
+	mu       sync.Mutex // guards what View is made from
+	crew     crew
+
+	began clock.Instant
+	warm  atomic.Bool // Ready was nil once
 }
 
 // New returns a fleet of the given workers, all unhealthy until Run has asked
 // them. class tells the constants to assume for a worker.
 func New(cfg Config, deps Deps, specs []engine.Spec, class func(engine.Spec) (cost.Class, error)) (*Fleet, error) {
-	f := &Fleet{cfg: cfg.withDefaults(), deps: deps}
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("fleet: %w", err)
+	}
+	f := &Fleet{cfg: cfg.WithDefaults(), deps: deps, class: class, began: deps.Clock.Now()}
+	f.crew.leaving = make(map[kv.WorkerID]<-chan struct{})
 	// Nobody catches up from the rings while replicas don't talk to each other.
 	f.logs = logs{log: crdt.NewLog(crdt.LogConfig{MaxBaseBytes: f.cfg.MaxLogBytes, MaxRingBytes: 1}), slots: make(map[crdt.StreamID]index.Slot)}
-	seen := make(map[kv.WorkerID]bool)
-	for _, spec := range specs {
-		w, err := engine.NewWorker(f.cfg.Cluster, spec)
-		if err != nil {
-			return nil, err
-		}
-		if seen[w.ID] {
-			continue // named twice is one worker
-		}
-		seen[w.ID] = true
-		constants, err := class(spec)
-		if err != nil {
-			return nil, err
-		}
-		f.workers = append(f.workers, &worker{Worker: w, members: f.newMembers(w, constants, engine.Identity{Ranks: w.Spec.Ranks})})
+	if err := f.SetWorkers(specs); err != nil {
+		return nil, err
 	}
-	f.publish()
 	return f, nil
 }
 
@@ -109,6 +67,7 @@ func (f *Fleet) newMembers(w *engine.Worker, class cost.Class, id engine.Identit
 			t.Rank = kv.NoRank
 		}
 		members = append(members, NewMember(t, w, class, f.deps.Index.Open(ruleOf(id))))
+		members[rank].Circuit = members[0].Circuit
 	}
 	return members
 }
@@ -116,28 +75,19 @@ func (f *Fleet) newMembers(w *engine.Worker, class cost.Class, id engine.Identit
 // View returns the present picture. It never changes; ask again for a newer.
 func (f *Fleet) View() *View { return f.view.Load() }
 
-// publish makes a new View of what the workers said.
+// publish makes a new View of what the workers said. It needs mu.
 func (f *Fleet) publish() {
 	var members []*Member
 	var served []Served
-	for _, w := range f.workers {
+	for _, w := range f.crew.workers {
 		members = append(members, w.members...)
 		for _, m := range w.models {
 			served = append(served, Served{m, w.members})
 		}
 	}
 	v := NewView(members, served)
-	v.pending = slices.ContainsFunc(f.workers, func(w *worker) bool { return w.models == nil })
+	v.pending = slices.ContainsFunc(f.crew.workers, func(w *worker) bool { return w.models == nil })
 	f.view.Store(v)
-}
-
-// Run watches the workers until ctx ends and every goroutine has returned.
-func (f *Fleet) Run(ctx context.Context) {
-	var wg sync.WaitGroup
-	for _, w := range f.workers {
-		wg.Go(func() { f.supervise(ctx, w) })
-	}
-	wg.Wait()
 }
 
 // supervise asks one worker for its models until ctx ends. Once it has named
@@ -147,7 +97,11 @@ func (f *Fleet) supervise(ctx context.Context, w *worker) {
 	defer wg.Wait()
 	following, told, answered := false, false, false
 	for {
+		heard := w.Heard()
 		models, err := f.probe(ctx, w)
+		if err != nil && answered && lives(w.Worker, heard, err) {
+			models, err = w.models, nil
+		}
 		healthy := err == nil && len(models) > 0
 		for _, m := range w.members {
 			m.SetHealthy(healthy)
@@ -199,6 +153,9 @@ func (f *Fleet) probe(ctx context.Context, w *worker) ([]engine.Model, error) {
 func (f *Fleet) identify(ctx context.Context, w *worker) (engine.Identity, bool) {
 	id, err := w.Detect(ctx)
 	if err != nil {
+		if ctx.Err() != nil {
+			return id, false
+		}
 		f.deps.Log.Warn("worker does not say what it is; asking again", "worker", w.Spec.URL, "err", err)
 		return id, false
 	}
@@ -238,7 +195,9 @@ func (f *Fleet) identify(ctx context.Context, w *worker) (engine.Identity, bool)
 // claimed reports whether another worker has these events: by its
 // specification, or because it was asked before.
 func (f *Fleet) claimed(w *worker, events string) bool {
-	return slices.ContainsFunc(f.workers, func(o *worker) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.ContainsFunc(f.crew.workers, func(o *worker) bool {
 		id, _ := o.Identity()
 		return o != w && (o.Spec.Events == events || id.Events == events)
 	})

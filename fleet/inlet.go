@@ -60,7 +60,7 @@ func (in *Inlet) Scraped(now clock.Instant, t engine.RankTelemetry) {
 func (f *Fleet) Admit(i int, id engine.Identity, models []engine.Model) []*Inlet {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	w := f.workers[i]
+	w := f.crew.workers[i]
 	w.models = models
 	var inlets []*Inlet
 	for _, m := range w.members {

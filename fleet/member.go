@@ -32,6 +32,9 @@ type Member struct {
 	StepsSeen clock.Instant
 	StepsWork Work
 
+	// Circuit is shared by all members of one worker.
+	Circuit *Circuit
+
 	healthy atomic.Bool
 	engine  atomic.Pointer[string]
 	cache   atomic.Pointer[Cache]
@@ -105,7 +108,7 @@ type Cache struct {
 
 // NewMember returns a member that is not healthy yet and whose cache is empty.
 func NewMember(t kv.Target, w *engine.Worker, class cost.Class, slot index.Slot) *Member {
-	m := &Member{Target: t, Worker: w, Class: class}
+	m := &Member{Target: t, Worker: w, Class: class, Circuit: new(Circuit)}
 	m.cache.Store(&Cache{Slot: slot})
 	return m
 }
@@ -201,6 +204,7 @@ func (m *Member) Horizon(c *Cache) index.Horizon {
 type View struct {
 	Members []*Member
 	models  map[string][]*Member
+	lengths map[serving]int // tokens, where the worker told
 	listed  []engine.Model
 	pending bool
 }
@@ -215,11 +219,26 @@ type Served struct {
 	Members []*Member
 }
 
+// serving is one member's part in serving one model.
+type serving struct {
+	model  string
+	member *Member
+}
+
+// MaxModelLen returns how many tokens, prompt and output, a member takes at
+// most for a model; 0 where its worker does not say.
+func (v *View) MaxModelLen(model string, m *Member) int { return v.lengths[serving{model, m}] }
+
 // NewView returns the picture of members, not all of which need serve
 // anything. A model named twice is served by both lists.
 func NewView(members []*Member, served []Served) *View {
-	v := &View{Members: members, models: make(map[string][]*Member)}
+	v := &View{Members: members, models: make(map[string][]*Member), lengths: make(map[serving]int)}
 	for _, s := range served {
+		if s.Model.MaxModelLen > 0 {
+			for _, m := range s.Members {
+				v.lengths[serving{s.Model.ID, m}] = s.Model.MaxModelLen
+			}
+		}
 		v.models[s.Model.ID] = append(v.models[s.Model.ID], s.Members...)
 		i, known := slices.BinarySearchFunc(v.listed, s.Model, byID)
 		if !known {

@@ -12,14 +12,18 @@ import (
 )
 
 // Admin returns the handler of the admin listener: /metrics, /explain/{id},
-// /workers, /index, /healthz and /debug/pprof/. Where the config has a token, every
-// path but /healthz wants it as a bearer token.
+// /workers, /index, /config, /healthz and /debug/pprof/, and what drains a
+// worker (POST and DELETE /workers/{id}/drain). Where the config has a token,
+// every path but /healthz wants it as a bearer token.
 func (g *Gateway) Admin() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(g.deps.Gatherer, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /explain/{id}", g.explain)
 	mux.HandleFunc("GET /workers", func(w http.ResponseWriter, _ *http.Request) { adminList(w, g.deps.Workers) })
 	mux.HandleFunc("GET /index", func(w http.ResponseWriter, _ *http.Request) { adminList(w, g.deps.Index) })
+	mux.HandleFunc("GET /config", func(w http.ResponseWriter, _ *http.Request) { adminList(w, g.deps.Config) })
+	mux.HandleFunc("POST /workers/{id}/drain", func(w http.ResponseWriter, r *http.Request) { g.setDraining(w, r, true) })
+	mux.HandleFunc("DELETE /workers/{id}/drain", func(w http.ResponseWriter, r *http.Request) { g.setDraining(w, r, false) })
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
@@ -43,9 +47,8 @@ func requireToken(token string, next http.Handler) http.Handler {
 		scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 		got := sha256.Sum256([]byte(given)) // equal lengths, so that the compare takes constant time
 		if !strings.EqualFold(scheme, "bearer") || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			w.Header().Set("WWW-Authenticate", "Bearer")
 			failure{status: http.StatusUnauthorized, kind: "authentication_error", code: "invalid_token",
-				say: "the admin API wants its bearer token"}.write(w)
+				say: "the admin API wants its bearer token"}.write(w, openAI)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -61,7 +64,17 @@ func (g *Gateway) explain(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	failure{status: http.StatusNotFound, kind: invalidRequest, code: "unknown_request_id",
-		say: "no decision is known for this request id: too long ago, made by another replica, or never made"}.write(w)
+		say: "no decision is known for this request id: too long ago, made by another replica, or never made"}.write(w, openAI)
+}
+
+// setDraining answers POST and DELETE /workers/{id}/drain.
+func (g *Gateway) setDraining(w http.ResponseWriter, r *http.Request, draining bool) {
+	if g.deps.SetDraining == nil || !g.deps.SetDraining(r.PathValue("id"), draining) {
+		failure{status: http.StatusNotFound, kind: invalidRequest, code: "unknown_worker",
+			say: "no worker has this id; GET /workers lists them"}.write(w, openAI)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
 }
 
 // adminList answers with what get returns; an empty list where get is nil.
@@ -77,7 +90,7 @@ func adminJSON(w http.ResponseWriter, v any) {
 	body, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		failure{status: http.StatusInternalServerError, kind: serverError, code: "internal",
-			say: "the answer can't be encoded: " + err.Error()}.write(w)
+			say: "the answer can't be encoded: " + err.Error()}.write(w, openAI)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -3,45 +3,136 @@ package gateway
 import (
 	"fmt"
 	"mime"
+	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/rhizome-router/rhizome/prompt"
+	"github.com/rhizome-router/rhizome/route"
 )
 
 // admit is the second hop: it reads the request within the limits and finds
 // out what routing needs of it.
 func (g *Gateway) admit(x *exchange, kind prompt.Kind) error {
-	if t, _, _ := mime.ParseMediaType(x.r.Header.Get("Content-Type")); strings.HasPrefix(t, "multipart/") {
-		return fmt.Errorf("%w, not %s", errBodyType, shorten(t))
-	}
-	if err := g.readBody(x); err != nil {
-		return err
-	}
-	plain, err := g.decoded(x)
+	hints := g.hintsOf(x)
+	look, err := x.reader()
 	if err != nil {
 		return err
 	}
-	p, err := prompt.Parse(kind, plain)
+	err = g.readBody(x, look)
+	x.received = len(x.body.received)
 	if err != nil {
+		return x.typeFault(err)
+	}
+	named := look.Model(x.body.plain)
+	x.prompt, err = look.Request(kind, x.body.plain, func(name string) string {
+		named = g.orOnly(name)
+		return g.resolve(named, hints.drawKey(x.id))
+	})
+	if err != nil {
+		return x.typeFault(err)
+	}
+	x.query = route.Query{ID: x.id, Prompt: x.prompt, Session: hints.session, Pin: hints.pin, ExpectedOutputTokens: hints.outputTokens}
+	if key := x.prompt.CacheKey; x.query.Session == "" && key != "" && len(key) <= maxHintBytes {
+		x.query.Session = "cache key:" + x.caller.tenant + ":" + key // it moves nobody else's requests
+	}
+	if err := g.follow(x); err != nil {
 		return err
 	}
-	if p.Model == "" {
+	if x.state != "" {
+		named = x.prompt.Model
+	}
+	if x.prompt.Model == "" {
 		return errNoModel
 	}
-	x.prompt = p
-	x.header = workerHeader(x.r.Header, x.id, g.cfg.ForwardAuthorization)
-	if g.cfg.TrustHints {
-		x.session = boundedHint(x.r.Header.Get(headerWorkflow))
+	if !x.caller.mayUse(named) {
+		return fmt.Errorf("%w: %s", errForbidden, shorten(named))
 	}
+	if most := g.cfg.Models[named].MaxModelLen; most > 0 && route.ExactTokens(x.prompt) > most {
+		return route.ErrTooLong
+	}
+	x.header = workerHeader(x.r.Header, x.id, g.cfg.ForwardAuthorization, x.caller.trust)
+	x.rewrites = g.rewritesOf(named, x.prompt.Model)
 	return nil
+}
+
+// reader returns what reads x's body, by its Content-Type.
+func (x *exchange) reader() (bodyReader, error) {
+	if x.state != "" {
+		return opaque{}, nil
+	}
+	f, err := formOf(x.r.Header.Get("Content-Type"))
+	if f != nil || err != nil {
+		return f, err
+	}
+	x.json = true
+	return new(prompt.Scanner), nil
+}
+
+// typeFault says of a body that is not JSON, and does not claim to be, that it
+// is of the wrong type. Clients that send JSON under another name are served.
+func (x *exchange) typeFault(err error) error {
+	t, _, _ := mime.ParseMediaType(x.r.Header.Get("Content-Type"))
+	if describe(err).code != invalidJSON || t == "" || strings.Contains(t, "json") {
+		return err
+	}
+	return fmt.Errorf("%w, not %s", errBodyType, shorten(t))
+}
+
+// orOnly returns the model's name, or that of the only model there is where a
+// request names none.
+func (g *Gateway) orOnly(name string) string {
+	if name != "" {
+		return name
+	}
+	if all := g.listed(); len(all) == 1 {
+		return all[0].ID
+	}
+	return ""
+}
+
+// hints are what a trusted caller says about its request.
+type hints struct {
+	session      string
+	pin          string
+	outputTokens int
+}
+
+// hintNames are the headers that are believed, and passed on, from trusted
+// callers alone.
+var hintNames = []string{
+	headerWorkflow, "X-Agent-Step-Id", "X-Agent-Expected-Tools", "X-Agent-Ste", headerOutputTokens, "X-Priority",
 }
 
 // maxHintBytes bounds a hint that names something.
 const maxHintBytes = 256
 
-func boundedHint(s string) string {
-	if len(s) > maxHintBytes {
-		return ""
+// maxHintTokens bounds how long an output may be said to become.
+const maxHintTokens = 1 << 20
+
+func (g *Gateway) hintsOf(x *exchange) hints {
+	if !x.caller.trust {
+		return hints{}
 	}
-	return s
+	h := hints{session: boundedHint(x.r.Header, headerWorkflow), pin: boundedHint(x.r.Header, headerPin)}
+	if n, err := strconv.Atoi(x.r.Header.Get(headerOutputTokens)); err == nil && n > 0 {
+		h.outputTokens = min(n, maxHintTokens)
+	}
+	return h
+}
+
+func boundedHint(h http.Header, name string) string {
+	if s := h.Get(name); len(s) <= maxHintBytes {
+		return s
+	}
+	return ""
+}
+
+// drawKey is what draws one of several models: requests of one session get the
+// same one.
+func (h hints) drawKey(id string) string {
+	if h.session != "" {
+		return h.session
+	}
+	return id
 }

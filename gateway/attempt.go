@@ -1,17 +1,21 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/zeebo/xxh3"
 
 	"github.com/rhizome-router/rhizome/engine"
 	"github.com/rhizome-router/rhizome/route"
@@ -25,31 +29,38 @@ var errRetryable = fmt.Errorf("%w before it answered", errUpstream)
 // and goes on to another worker while that is right.
 func (g *Gateway) dispatch(x *exchange) error {
 	g.retries.add()
-	q := route.Query{ID: x.id, Prompt: x.prompt, Session: x.session}
+	q := x.query
 	var failed error
 	for n := 1; ; n++ {
 		d, err := g.deps.Decider.Decide(q)
-		if errors.Is(err, route.ErrUnknownModel) {
+		if errors.Is(err, route.ErrUnknownModel) && !g.expected(x.prompt.Model) {
 			x.model = modelOther
 			return fmt.Errorf("%w: no worker serves %q", route.ErrUnknownModel, shorten(x.prompt.Model))
 		}
 		x.model = g.metrics.model(x.prompt.Model)
-		if err != nil && failed != nil {
-			return failed // says more than that nobody is left
-		}
-		if err != nil {
+		switch {
+		case err != nil && failed != nil:
+			return g.give(x, failed) // says more than that nobody is left
+		case errors.Is(err, route.ErrUnknownModel):
+			return route.ErrNoWorker // for now
+		case errors.Is(err, route.ErrNoWorker) && x.follows:
+			return errStateGone
+		case err != nil:
 			return err
 		}
-		if n > 1 {
+		if n == 1 {
+			g.askShadow(x, d)
+		} else {
 			g.metrics.retries.Inc()
 		}
 		failed = g.attempt(x, d)
-		if !errors.Is(failed, errRetryable) || n == g.cfg.MaxAttempts {
-			return failed
+		again := errors.Is(failed, errRetryable) || errors.Is(failed, errTurnedAway)
+		if !again || n == g.cfg.MaxAttempts || x.body.rest != nil && x.body.rest.begun.Load() {
+			return g.give(x, failed)
 		}
 		if !g.retries.take() {
 			g.metrics.retriesDenied.Inc()
-			return failed
+			return g.give(x, failed)
 		}
 		q.Exclude = append(q.Exclude, d.Target)
 	}
@@ -66,16 +77,20 @@ type attempt struct {
 	timer    *time.Timer // cancels with errUpstreamTimeout
 	received atomic.Bool // the worker sent at least one byte
 	written  atomic.Bool // the worker was sent the whole request
+	payload  payload
+	uploads  sync.WaitGroup // readers of payload that the transport still has
 	outcome  route.Outcome
 }
 
 // attempt is the fourth hop: it sends x to the worker that d names and relays
 // the answer. d is done when it returns, however it does.
 func (g *Gateway) attempt(x *exchange, d *route.Decision) error {
-	a := &attempt{g: g, x: x, decision: d, outcome: route.Outcome{Result: route.Failed}}
+	a := &attempt{g: g, x: x, decision: d, payload: x.payload(d), outcome: route.Outcome{Result: route.Failed, Cause: x.cause()}}
 	defer func() { g.deps.Decider.Done(d, a.outcome) }()
+	defer a.uploads.Wait() // the body's memory is in use until then
 	a.ctx, a.cancel = context.WithCancelCause(x.r.Context())
 	defer a.cancel(nil)
+	defer g.spanOfAttempt(a)()
 	a.timer = time.AfterFunc(time.Hour, func() { a.cancel(errUpstreamTimeout) })
 	defer a.timer.Stop()
 	a.limit(0)
@@ -90,6 +105,9 @@ func (g *Gateway) attempt(x *exchange, d *route.Decision) error {
 	if resp.StatusCode < 200 { // a switch of protocols that nobody asked for, or nonsense
 		g.countFailure("protocol")
 		return fmt.Errorf("%w: its status is %d", errUpstream, resp.StatusCode)
+	}
+	if err := a.turnedAway(resp); err != nil {
+		return err
 	}
 	return a.relay(resp)
 }
@@ -110,22 +128,31 @@ func (a *attempt) request() *http.Request {
 	if rank := a.decision.Target.Rank; rank >= 0 {
 		header = setRank(header, rank)
 	}
-	body := func() (io.ReadCloser, error) {
-		if a.written.Load() {
-			// The transport would like to repeat on a new connection what the
-			// worker has already been sent; whether to try again is decided here.
-			return nil, errUpstream
-		}
-		return io.NopCloser(bytes.NewReader(x.body)), nil
+	if a.payload.plain || x.strip {
+		header = maps.Clone(header)
 	}
-	first, _ := body()
+	if a.payload.plain {
+		delete(header, "Content-Encoding")
+	}
+	if x.strip { // what is to be taken out of the answer must be readable
+		delete(header, "Accept-Encoding")
+	}
 	r := &http.Request{
 		Method:        x.r.Method,
 		URL:           &url.URL{Path: x.path, RawQuery: x.r.URL.RawQuery},
-		Header:        header,
-		Body:          first,
-		GetBody:       body,
-		ContentLength: int64(len(x.body)),
+		Header:        injectSpan(a.ctx, header),
+		Body:          http.NoBody,
+		ContentLength: a.payload.length,
+	}
+	if a.payload.length != 0 {
+		r.Body, r.GetBody = a.upload(), func() (io.ReadCloser, error) {
+			if a.written.Load() || a.payload.rest != nil {
+				// The transport would like to repeat on a new connection what the
+				// worker has already been sent; whether to try again is decided here.
+				return nil, errUpstream
+			}
+			return a.upload(), nil
+		}
 	}
 	return r.WithContext(httptrace.WithClientTrace(a.ctx, &httptrace.ClientTrace{
 		GotFirstResponseByte: func() { a.received.Store(true) },
@@ -137,10 +164,20 @@ func (a *attempt) request() *http.Request {
 	}))
 }
 
+// upload returns a reader of the payload, from its start.
+func (a *attempt) upload() io.ReadCloser {
+	a.uploads.Add(1)
+	return &upload{pieces: slices.Clone(a.payload.pieces), rest: a.payload.rest, done: a.uploads.Done}
+}
+
 // noResponse judges an attempt that ended before the head of a response.
 func (a *attempt) noResponse(err error) error {
 	if stop := a.stopped(); stop != nil {
 		return stop
+	}
+	if rest := a.payload.rest; rest != nil && rest.fault() != nil {
+		a.outcome.Result = route.Cancelled // the client's fault
+		return rest.fault()
 	}
 	kind, failed := "reset", errRetryable
 	switch {
@@ -167,6 +204,17 @@ func (a *attempt) stopped() error {
 		a.outcome.Result = route.Cancelled
 	}
 	return err
+}
+
+// causeBytes is how much of a body's beginning and of its end tells it from
+// others.
+const causeBytes = 32 << 10
+
+// cause names what was asked for: requests of the same body have the same.
+func (x *exchange) cause() uint64 {
+	b := x.body.received
+	h := xxh3.Hash(b[:min(len(b), causeBytes)])
+	return h ^ xxh3.Hash(b[max(0, len(b)-causeBytes):])<<1 ^ uint64(len(b))
 }
 
 func (g *Gateway) countFailure(kind string) { g.metrics.upstream.WithLabelValues(kind).Inc() }

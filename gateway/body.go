@@ -1,63 +1,263 @@
 package gateway
 
 import (
-	"bytes"
-	"compress/flate"
-	"compress/gzip"
-	"compress/zlib"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/rhizome-router/rhizome/prompt"
 )
 
 // Sizes of the first piece of memory a body gets, however long it says it is.
-// It doubles as bytes arrive.
+// It grows as bytes arrive.
 const (
-	firstBodyBytes   = 16 << 10
-	firstSizedBytes  = 256 << 10 // when the length is announced
-	nextDecodedBytes = 64 << 10
+	firstBodyBytes  = 16 << 10
+	firstSizedBytes = 64 << 10 // when the length is announced
 )
 
-// readBody reads the body into x.body as it is on the wire.
-func (g *Gateway) readBody(x *exchange) error {
+// smallBodyBytes is the size up to which a body may use the last eighth of the
+// budget, so that a few large ones don't keep all others out.
+const smallBodyBytes = 1 << 20
+
+// body is a request's body: what is held of it in memory, and what follows.
+type body struct {
+	received []byte // as received; all of it when rest is nil
+	plain    []byte // received without its Content-Encoding; the same when it has none
+	rest     *rest  // what has not been read yet; nil when nothing is left
+	reserved int64  // bytes of memory taken from the budget
+	pooled   [][]byte
+}
+
+// bodyReader finds in a body what routing needs, while it arrives.
+// *prompt.Scanner is the one for JSON.
+type bodyReader interface {
+	// Scan reads what is new in body, which holds all that it was given before.
+	Scan(body []byte) error
+	// End tells that the body is whole.
+	End() error
+	// Model returns the model named so far.
+	Model(body []byte) string
+	Request(kind prompt.Kind, body []byte, rename func(string) string) (*prompt.Request, error)
+}
+
+// readBody reads the body as it is on the wire, and lets look read it as it
+// comes. A long body is read until its model is known and no further than what
+// is kept for a second attempt: the rest then goes straight to the worker.
+func (g *Gateway) readBody(x *exchange, look bodyReader) error {
+	upload := &rest{
+		body: x.r.Body, control: http.NewResponseController(x.w), idle: g.cfg.UploadTimeout,
+		left: g.cfg.MaxBodyBytes, tooLarge: fmt.Errorf("%w: the limit is %d bytes", errBodyTooLarge, g.cfg.MaxBodyBytes),
+	}
+	if x.r.ContentLength > g.cfg.MaxBodyBytes {
+		upload.limit() // the server waits a while for the rest, to be polite
+		x.w.Header().Set("Connection", "close")
+		return upload.tooLarge
+	}
 	first := int64(firstBodyBytes)
 	if n := x.r.ContentLength; n >= 0 {
 		first = min(n+1, firstSizedBytes) // one more, to see the end without growing
 	}
-	control := http.NewResponseController(x.w)
-	limit := func() {
-		if g.cfg.UploadTimeout > 0 {
-			// Not every ResponseWriter has deadlines; without one there is no limit.
-			_ = control.SetReadDeadline(time.Now().Add(g.cfg.UploadTimeout))
+	coding := x.r.Header.Values("Content-Encoding")
+	if encoded(coding) {
+		err := g.readAll(x, &x.body.received, upload, first, nil, 0)
+		if err == nil {
+			err = g.decode(x, coding, look)
 		}
+		return g.uploadFailed(x, err)
 	}
-	if x.r.ContentLength > g.cfg.MaxBodyBytes {
-		limit() // the server waits a while for the rest, to be polite
-		return g.tooLarge(x)
-	}
-	body, err := g.readAll(x, x.r.Body, first, limit)
-	x.body = body
-	switch {
-	case err == nil:
-		_ = control.SetReadDeadline(time.Time{})
+	err := g.readAll(x, &x.body.received, upload, first, look, g.cfg.ReplayBytes)
+	x.body.plain = x.body.received
+	if err == nil && !upload.ended.Load() {
+		x.body.rest = upload
 		return nil
-	case errors.Is(err, errBufferBudget):
-		return err
-	case errors.Is(err, errBodyTooLarge):
-		return g.tooLarge(x)
-	case isTimeout(err):
-		return errBodySlow
-	default:
-		return errClientGone
+	}
+	if err == nil {
+		err = look.End()
+	}
+	return g.uploadFailed(x, err)
+}
+
+// uploadFailed makes sure that what is left of a body that can't be used is
+// not taken for the connection's next request.
+func (g *Gateway) uploadFailed(x *exchange, err error) error {
+	if errors.Is(err, errBodyTooLarge) {
+		x.w.Header().Set("Connection", "close") // the rest is not read
+	}
+	return err
+}
+
+// readAll reads r into dst: to its end, or where enough is above 0 until dst
+// has that many bytes and look has found the model in them. The memory counts
+// as x's until release.
+func (g *Gateway) readAll(x *exchange, dst *[]byte, r io.Reader, firstBytes int64, look bodyReader, enough int64) error {
+	b := *dst
+	defer func() { *dst = b }()
+	for {
+		if len(b) == cap(b) {
+			if enough > 0 && int64(len(b)) >= enough && look.Model(b) != "" {
+				return nil
+			}
+			size := max(firstBytes, 2*int64(cap(b)))
+			if n := x.r.ContentLength; enough > 0 && n >= int64(cap(b)) {
+				size = min(max(size, 4*int64(cap(b))), n+1)
+			}
+			if enough > 0 && int64(cap(b)) < enough {
+				size = min(size, enough)
+			}
+			grown, err := g.grow(x, b, min(size, g.cfg.MaxBodyBytes+1))
+			if err != nil {
+				return err
+			}
+			b = grown
+		}
+		n, err := r.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if look != nil && n > 0 {
+			if err := look.Scan(b); err != nil {
+				return err
+			}
+		}
+		switch {
+		case int64(len(b)) > g.cfg.MaxBodyBytes:
+			return errBodyTooLarge
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
 	}
 }
 
-func (g *Gateway) tooLarge(x *exchange) error {
-	x.w.Header().Set("Connection", "close") // the rest is not read
-	return fmt.Errorf("%w: the limit is %d bytes", errBodyTooLarge, g.cfg.MaxBodyBytes)
+// release gives the memory of x's bodies back. No attempt uses it any more.
+func (g *Gateway) release(x *exchange) {
+	for _, b := range x.body.pooled {
+		g.memory.put(b)
+	}
+	g.buffered.Add(-x.body.reserved)
+	g.metrics.bufferedBytes.Sub(float64(x.body.reserved))
+	x.body = body{}
+}
+
+// grow returns b in memory of size bytes, more than it had, taken from the budget of
+// all bodies; b's own memory goes back to the pool.
+func (g *Gateway) grow(x *exchange, b []byte, size int64) ([]byte, error) {
+	n := size - int64(cap(b))
+	budget := g.cfg.BufferBudgetBytes
+	if size > smallBodyBytes {
+		budget -= budget / 8 // large bodies leave room for small ones
+	}
+	if g.buffered.Add(n) > budget {
+		g.buffered.Add(-n)
+		return b, errBufferBudget
+	}
+	x.body.reserved += n
+	g.metrics.bufferedBytes.Add(float64(n))
+	whole := g.memory.get(size)
+	grown := append(whole[:0:size], b...)
+	for i, old := range x.body.pooled {
+		if cap(b) > 0 && &old[:1][0] == &b[:1][0] {
+			g.memory.put(old)
+			x.body.pooled[i] = whole
+			return grown, nil
+		}
+	}
+	x.body.pooled = append(x.body.pooled, whole)
+	return grown, nil
+}
+
+// memory is a pool of buffers in powers of two.
+type memory struct{ classes [10]sync.Pool }
+
+const leastPooledBytes = 16 << 10
+
+// get returns an empty buffer of at least size bytes.
+func (m *memory) get(size int64) []byte {
+	for i := range m.classes {
+		if class := int64(leastPooledBytes) << i; size <= class {
+			if b, ok := m.classes[i].Get().(*[]byte); ok {
+				return (*b)[:0]
+			}
+			return make([]byte, 0, class)
+		}
+	}
+	return make([]byte, 0, size) // too large to be kept
+}
+
+// put takes a buffer back that get gave.
+func (m *memory) put(b []byte) {
+	for i := range m.classes {
+		if cap(b) == leastPooledBytes<<i {
+			b = b[:0]
+			m.classes[i].Put(&b)
+		}
+	}
+}
+
+// rest is what a client is still sending of a body.
+type rest struct {
+	body     io.Reader
+	control  *http.ResponseController
+	idle     time.Duration // how long the client may pause; none where it isn't positive
+	left     int64         // bytes that may still come
+	tooLarge error
+
+	ended atomic.Bool // everything has been read
+	begun atomic.Bool // a worker has been sent some of it
+	mu    sync.Mutex
+	err   error // why it can't be read on, for whoever asks later
+}
+
+// Read returns what comes next, or which of the limits was reached.
+func (r *rest) Read(p []byte) (int, error) {
+	r.limit()
+	n, err := r.body.Read(p)
+	r.left -= int64(n)
+	switch {
+	case r.left < 0:
+		err = r.tooLarge
+	case err == nil:
+		return n, nil
+	case errors.Is(err, io.EOF):
+		r.ended.Store(true)
+		_ = r.control.SetReadDeadline(time.Time{})
+		return n, io.EOF
+	case isTimeout(err):
+		err = errBodySlow
+	default:
+		err = errClientGone
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err == nil {
+		r.err = err
+	}
+	return n, r.err
+}
+
+// limit gives the client some time for what comes next.
+func (r *rest) limit() {
+	if r.idle > 0 {
+		// Not every ResponseWriter has deadlines; without one there is no limit.
+		_ = r.control.SetReadDeadline(time.Now().Add(r.idle))
+	}
+}
+
+// abandon ends a Read that waits, if there is more to come.
+func (r *rest) abandon() {
+	if !r.ended.Load() {
+		_ = r.control.SetReadDeadline(time.Now())
+	}
+}
+
+// fault returns why the body could not be read on; nil when it could.
+func (r *rest) fault() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
 }
 
 func isTimeout(err error) bool {
@@ -66,84 +266,4 @@ func isTimeout(err error) bool {
 		Timeout() bool
 	}](err)
 	return ok && t.Timeout()
-}
-
-// readAll reads r to its end within the limits of one body and of all bodies
-// together. The memory counts as x's until release.
-func (g *Gateway) readAll(x *exchange, r io.Reader, firstBytes int64, beforeRead func()) ([]byte, error) {
-	var b []byte
-	for {
-		if len(b) == cap(b) {
-			n := max(int64(cap(b)), firstBytes)
-			if g.buffered.Add(n) > g.cfg.BufferBudgetBytes {
-				g.buffered.Add(-n)
-				return b, errBufferBudget
-			}
-			x.reserved += n
-			g.metrics.bufferedBytes.Add(float64(n))
-			b = append(make([]byte, 0, int64(cap(b))+n), b...)
-		}
-		beforeRead()
-		n, err := r.Read(b[len(b):cap(b)])
-		b = b[:len(b)+n]
-		switch {
-		case int64(len(b)) > g.cfg.MaxBodyBytes:
-			return b, errBodyTooLarge
-		case errors.Is(err, io.EOF):
-			return b, nil
-		case err != nil:
-			return b, err
-		}
-	}
-}
-
-// release gives the memory of x's bodies back to the budget.
-func (g *Gateway) release(x *exchange) {
-	g.buffered.Add(-x.reserved)
-	g.metrics.bufferedBytes.Sub(float64(x.reserved))
-	x.reserved = 0
-}
-
-// decoded returns the body without its Content-Encoding, for reading only:
-// workers get the body as it came.
-func (g *Gateway) decoded(x *exchange) ([]byte, error) {
-	body := x.body
-	codings := strings.Split(strings.ToLower(strings.Join(x.r.Header.Values("Content-Encoding"), ",")), ",")
-	for i := len(codings) - 1; i >= 0; i-- { // the last one was applied last
-		coding := strings.TrimSpace(codings[i])
-		if coding == "" || coding == "identity" {
-			continue
-		}
-		r, err := decoderOf(coding, body)
-		if err != nil {
-			return nil, err
-		}
-		body, err = g.readAll(x, r, nextDecodedBytes, func() {})
-		switch {
-		case errors.Is(err, errBodyTooLarge):
-			return nil, fmt.Errorf("%w: the limit is %d bytes after decoding", errBodyTooLarge, g.cfg.MaxBodyBytes)
-		case errors.Is(err, errBufferBudget):
-			return nil, err
-		case err != nil:
-			return nil, fmt.Errorf("%w (%s)", errBodyCorrupt, coding)
-		}
-	}
-	return body, nil
-}
-
-func decoderOf(coding string, body []byte) (io.Reader, error) {
-	switch coding {
-	case "gzip", "x-gzip":
-		r, err := gzip.NewReader(bytes.NewReader(body))
-		if err != nil {
-			return nil, fmt.Errorf("%w (gzip)", errBodyCorrupt)
-		}
-		return r, nil
-	case "deflate":
-		if r, err := zlib.NewReader(bytes.NewReader(body)); err == nil {
-			return r, nil
-		}
-		return flate.NewReader(bytes.NewReader(body)), nil // some clients leave out the zlib frame
-	}
-	return nil, fmt.Errorf("%w: %s (supported: gzip, deflate)", errBodyEncoding, shorten(coding))
 }

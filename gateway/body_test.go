@@ -14,6 +14,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/andybalholm/brotli"
+	"github.com/klauspost/compress/zstd"
+
 	"github.com/rhizome-router/rhizome/internal/testkit"
 )
 
@@ -26,6 +29,10 @@ func packed(t *testing.T, coding, s string) string {
 		w = gzip.NewWriter(&b)
 	case "zlib":
 		w = zlib.NewWriter(&b)
+	case "br":
+		w = brotli.NewWriter(&b)
+	case "zstd":
+		w, _ = zstd.NewWriter(&b)
 	case "flate":
 		w, _ = flate.NewWriter(&b, 9)
 	}
@@ -48,7 +55,17 @@ func TestBR08_CompressedRequestBodies(t *testing.T) {
 		{"deflate", packed(t, "zlib", plainBody), 200},
 		{"deflate", packed(t, "flate", plainBody), 200},
 		{"deflate, gzip", packed(t, "gzip", packed(t, "zlib", plainBody)), 200},
-		{"gzip, zstd", "x", 415},
+		{"br", packed(t, "br", plainBody), 200},
+		{"zstd", packed(t, "zstd", plainBody), 200},
+		{"gzip, zstd", packed(t, "zstd", packed(t, "gzip", plainBody)), 200},
+		{"compress", "x", 415},
+		{"gzip, gzip, gzip, gzip, gzip", "x", 415},
+		{"gzip, zstd", "x", 400},
+		{"zstd", plainBody, 400},
+		{"br", plainBody, 400},
+		{"zstd", packed(t, "zstd", plainBody)[:30], 400},
+		{"zstd", packed(t, "zstd", strings.Repeat(" ", 5<<20)), 413},
+		{"br", packed(t, "br", strings.Repeat(" ", 5<<20)), 413},
 		{"gzip", plainBody, 400},
 		{"gzip", packed(t, "gzip", plainBody)[:30], 400},
 		{"gzip", packed(t, "gzip", strings.Repeat(" ", 5<<20)), 413},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"time"
 )
 
@@ -11,9 +12,15 @@ import (
 // given with each field; a negative duration switches that limit off.
 type Config struct {
 	// Listen is the data listener's address; default ":8080".
-	Listen string `yaml:"listen"`
+	Listen string `yaml:"listen" config:"fixed"`
+	// TLS serves the data listener by TLS; default: plain HTTP.
+	TLS TLSConfig `yaml:"tls,omitempty" config:"fixed"`
 	// Admin is the admin listener.
 	Admin AdminConfig `yaml:"admin"`
+	// DrainDelay is how long the data listener still takes connections after
+	// the end was asked for, while /readyz says no already: the time that
+	// balancers need to notice. Default none.
+	DrainDelay time.Duration `yaml:"drain_delay,omitempty" config:"fixed"`
 
 	// MaxBodyBytes bounds one request body, as received and as decoded;
 	// default 512 MiB. A larger one is answered with 413.
@@ -21,6 +28,12 @@ type Config struct {
 	// BufferBudgetBytes bounds all request bodies held in memory together;
 	// default 1 GiB. Beyond it requests are answered with 503.
 	BufferBudgetBytes int64 `yaml:"buffer_budget_bytes"`
+
+	// ReplayBytes is how much of a request body is held in memory, so that it
+	// can be sent to another worker; default 64 MiB. What is longer goes on to
+	// the worker as it arrives, and is not tried again once that has begun.
+	// Compressed bodies are held whole.
+	ReplayBytes int64 `yaml:"replay_bytes"`
 
 	// MaxAttempts is how many distinct targets a request is tried on when
 	// workers fail before they answer; default 3, 1 means no retry.
@@ -31,33 +44,57 @@ type Config struct {
 
 	// FirstByteTimeout is how long a streaming response may take to its first
 	// body byte; default 10 min. Other responses may take as long as they take.
-	FirstByteTimeout time.Duration `yaml:"first_byte_timeout"`
+	FirstByteTimeout time.Duration `yaml:"first_byte_timeout" config:"off"`
 	// IdleTimeout is how long a response that has begun may pause; default 2 min.
-	IdleTimeout time.Duration `yaml:"idle_timeout"`
+	IdleTimeout time.Duration `yaml:"idle_timeout" config:"off"`
 	// UploadTimeout is how long a client may pause while it sends a body;
 	// default 30 s.
-	UploadTimeout time.Duration `yaml:"upload_timeout"`
+	UploadTimeout time.Duration `yaml:"upload_timeout" config:"off"`
 	// WriteTimeout is how long a client may take to accept one piece of a
 	// response; default 2 min.
-	WriteTimeout time.Duration `yaml:"write_timeout"`
+	WriteTimeout time.Duration `yaml:"write_timeout" config:"off"`
 
 	// ForwardAuthorization lets the caller's credentials (Authorization,
 	// X-Api-Key, Api-Key, Cookie) through to workers.
 	ForwardAuthorization bool `yaml:"forward_authorization"`
-	// TrustHints believes the x-agent-* headers of every caller. Without it
-	// they have no effect on routing.
+	// TrustHints believes the hint headers (x-agent-*, x-expected-output-tokens,
+	// x-priority, x-rhizome-pin) of every caller. Without it they are dropped,
+	// save from callers whose key has trust: hints.
 	TrustHints bool `yaml:"trust_hints"`
 	// HideDecision leaves out the x-rhizome-* response headers.
 	HideDecision bool `yaml:"hide_decision"`
+
+	// Keys are the callers that the data port knows. With none, anyone may call.
+	Keys []KeyConfig `yaml:"keys,omitempty"`
+	// CORS lets browsers call the data port; default: not.
+	CORS CORSConfig `yaml:"cors,omitempty"`
+	// Models says what is special about models, by the name that requests use.
+	// A model named here stays known, and listed, while no worker serves it.
+	// The name "*" stands for all models; it can have rewrites alone.
+	Models map[string]ModelConfig `yaml:"models,omitempty"`
+	// Shadow compares decisions with another router's; default: not.
+	Shadow ShadowConfig `yaml:"shadow,omitempty"`
+	// Trace sends spans of requests to a collector; default: not.
+	Trace TraceConfig `yaml:"trace,omitempty" config:"fixed"`
+}
+
+// TraceConfig says where spans go.
+type TraceConfig struct {
+	// Endpoint is a collector's URL for OTLP over HTTP, such as
+	// http://collector:4318/v1/traces. Default: no spans.
+	Endpoint string `yaml:"endpoint,omitempty"`
+	// SampleShare is the share of requests without a traced caller that are
+	// traced, 0 to 1; default 0.01. A caller's own choice is followed.
+	SampleShare float64 `yaml:"sample_share,omitempty"`
 }
 
 // AdminConfig is the admin listener's part of [Config].
 type AdminConfig struct {
 	// Listen is the address; default "127.0.0.1:8081".
-	Listen string `yaml:"listen"`
+	Listen string `yaml:"listen" config:"fixed"`
 	// Token must be sent as a bearer token with every admin request but
 	// /healthz. It may be empty only when Listen is a loopback address.
-	Token string `yaml:"token"`
+	Token string `yaml:"token" config:"secret"`
 }
 
 // WithDefaults returns c with every zero value replaced by its default.
@@ -66,12 +103,17 @@ func (c Config) WithDefaults() Config {
 	setDefault(&c.Admin.Listen, "127.0.0.1:8081")
 	setDefault(&c.MaxBodyBytes, 512<<20)
 	setDefault(&c.BufferBudgetBytes, 1<<30)
+	setDefault(&c.ReplayBytes, 64<<20)
 	setDefault(&c.MaxAttempts, 3)
 	setDefault(&c.RetryShare, 0.2)
 	setDefault(&c.FirstByteTimeout, 10*time.Minute)
 	setDefault(&c.IdleTimeout, 2*time.Minute)
 	setDefault(&c.UploadTimeout, 30*time.Second)
 	setDefault(&c.WriteTimeout, 2*time.Minute)
+	c.Shadow = c.Shadow.withDefaults()
+	if c.Trace.Endpoint != "" {
+		setDefault(&c.Trace.SampleShare, 0.01)
+	}
 	return c
 }
 
@@ -95,6 +137,9 @@ func (c Config) Validate() error {
 		bad("buffer_budget_bytes is %d: want at least max_body_bytes (%d), or the largest bodies never pass",
 			c.BufferBudgetBytes, c.MaxBodyBytes)
 	}
+	if c.ReplayBytes < minReplayBytes {
+		bad("replay_bytes is %d: want at least %d", c.ReplayBytes, minReplayBytes)
+	}
 	if c.MaxAttempts < 1 || c.MaxAttempts > 16 {
 		bad("max_attempts is %d: want 1 to 16", c.MaxAttempts)
 	}
@@ -110,8 +155,22 @@ func (c Config) Validate() error {
 	} else if c.Admin.Token == "" && !isLoopback(host) {
 		bad("admin.listen is %s, which others can reach: set admin.token, or listen on 127.0.0.1", c.Admin.Listen)
 	}
+	if c.DrainDelay < 0 {
+		bad("drain_delay is %v: want 0 or more", c.DrainDelay)
+	}
+	if s := c.Trace.SampleShare; !(s >= 0 && s <= 1) {
+		bad("trace.sample_share is %v: want 0 to 1", s)
+	}
+	if u, err := url.Parse(c.Trace.Endpoint); c.Trace.Endpoint != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil) {
+		bad("trace.endpoint: want http:// or https://, a host and a path, without user or password")
+	}
+	errs = append(errs, c.TLS.validate(), validateKeys(c.Keys), c.CORS.validate(), validateModels(c.Models), c.Shadow.validate())
 	return errors.Join(errs...)
 }
+
+// minReplayBytes is the least that is read of a body before its worker is
+// chosen.
+const minReplayBytes = 64 << 10
 
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)

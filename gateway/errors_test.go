@@ -37,7 +37,10 @@ func TestErrors(t *testing.T) {
 	ask("unknown model", r.post(chat, `{"model":"gpt-5"}`))
 	ask("too large", r.post(chat, `{"model":"m","x":"`+strings.Repeat("x", 2000)+`"}`))
 	ask("multipart", r.post("/v1/audio/transcriptions", "--x--", "Content-Type: multipart/form-data; boundary=x"))
-	ask("unknown encoding", r.post(chat, "x", "Content-Encoding: zstd"))
+	ask("unknown encoding", r.post(chat, "x", "Content-Encoding: compress"))
+	ask("no JSON and no claim to be", r.post(chat, "model=m", "Content-Type: application/x-www-form-urlencoded"))
+	ask("messages have errors of their own", r.post("/v1/messages", `{"model":"gpt-5"}`))
+	ask("state that is gone", r.post("/v1/responses/resp_1/cancel", "{}"))
 	ask("corrupt encoding", r.post(chat, "x", "Content-Encoding: gzip"))
 	ask("worker refuses", r.post(chat, plainBody))
 	r.picker.workers = nil

@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/engine"
@@ -26,7 +30,7 @@ type Decider interface {
 }
 
 // Deps is what a gateway needs from the rest of the house. Only Ready,
-// Workers, Index and Explain may be nil.
+// Workers, Index, Config, Explain, SetDraining and Tracer may be nil.
 type Deps struct {
 	Decider Decider
 	// Models returns the union of the models that healthy workers serve.
@@ -40,6 +44,9 @@ type Deps struct {
 	// Index returns what the admin API shows as /index: what the workers hold,
 	// and how that is known.
 	Index func() any
+	// Config returns what the admin API shows as /config: the settings in force,
+	// without secrets.
+	Config func() any
 	// Explain returns the account of a decision by request id.
 	Explain func(id string) (explanation any, ok bool)
 
@@ -47,20 +54,35 @@ type Deps struct {
 	Gatherer   prometheus.Gatherer
 	Log        *slog.Logger
 	Clock      clock.Clock
+	// SetDraining makes a worker, named by its id, get no new requests, or get
+	// them again; false when there is no such worker. The admin API calls it.
+	SetDraining func(worker string, draining bool) bool
+	// Tracer records what happens to requests, each as a span; nil: nothing is
+	// recorded.
+	Tracer trace.Tracer
 	// Replica is this replica's name in the header x-rhizome-replica.
 	Replica string
 }
 
-// Gateway is the front door. It is an http.Handler for the data listener and
-// starts no goroutine of its own.
+// Gateway is the front door. It is an http.Handler for the data listener. It
+// starts no goroutine of its own but those that ask a shadow, for which
+// [Gateway.Close] waits.
+//
+// A Gateway never changes: With makes another one of another Config. What the
+// two share stands behind pointers; what follows from the Config is made anew.
 type Gateway struct {
 	cfg      Config
 	deps     Deps
+	callers  callers // of cfg
 	metrics  *metrics
 	retries  *retryBudget
-	buffered atomic.Int64 // bytes of request bodies in memory
-	draining atomic.Bool
-	buffers  sync.Pool // *[]byte of relayBufferBytes
+	limits   *limiters
+	places   *places
+	shadow   *shadow
+	buffered *atomic.Int64 // bytes of request bodies in memory
+	memory   *memory       // what they stand in
+	draining *atomic.Bool
+	buffers  *sync.Pool // *[]byte of relayBufferBytes
 	// do sends a request to a worker: its Do, save in tests without sockets.
 	do func(*engine.Worker, *http.Request) (*http.Response, error)
 }
@@ -75,19 +97,33 @@ func New(cfg Config, deps Deps) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
+	limits := newLimiters()
+	if deps.Tracer == nil {
+		deps.Tracer = noop.NewTracerProvider().Tracer("")
+	}
 	return &Gateway{
-		cfg:     cfg,
-		deps:    deps,
-		metrics: m,
-		retries: newRetryBudget(cfg.RetryShare),
-		buffers: sync.Pool{New: func() any { b := make([]byte, relayBufferBytes); return &b }},
-		do:      (*engine.Worker).Do,
+		cfg:      cfg,
+		deps:     deps,
+		callers:  newCallers(cfg.Keys, limits),
+		metrics:  m,
+		retries:  newRetryBudget(cfg.RetryShare),
+		limits:   limits,
+		places:   newPlaces(maxPlaces),
+		shadow:   newShadow(m),
+		buffered: new(atomic.Int64),
+		memory:   new(memory),
+		draining: new(atomic.Bool),
+		buffers:  &sync.Pool{New: func() any { b := make([]byte, relayBufferBytes); return &b }},
+		do:       (*engine.Worker).Do,
 	}, nil
 }
 
 // Drain makes /readyz fail, so that balancers look elsewhere before the
 // listener closes. Requests are still served.
 func (g *Gateway) Drain() { g.draining.Store(true) }
+
+// Close waits for the questions to a shadow that are still open.
+func (g *Gateway) Close() { g.shadow.close() }
 
 // exchange is one request on its way through the house.
 type exchange struct {
@@ -96,12 +132,19 @@ type exchange struct {
 	id    string
 	path  string
 	start clock.Instant
+	span  trace.Span
 
-	body     []byte // as received
-	reserved int64  // bytes of memory taken from the budget
+	caller   *caller
+	body     body
+	json     bool   // the body is JSON
+	state    string // the response or conversation that the path names
 	prompt   *prompt.Request
-	session  string
+	query    route.Query
+	follows  bool        // query.Pin is where the request's state is
 	header   http.Header // what workers get to see
+	rewrites []string    // those that are on
+	strip    bool        // the event with the usage is not for the client
+	kept     *keptAnswer // the last refusal of a worker without room; nil: none
 
 	model  string // the label in metrics
 	ending string // how it ended, for metrics
@@ -109,14 +152,29 @@ type exchange struct {
 	events bool   // the response is an event stream that can take an error event
 	tail   []byte // the last few bytes sent
 	sent   int64  // body bytes sent
+	// received counts the bytes of the body that are held in memory.
+	received int
 }
 
 // ServeHTTP serves one request of the data listener.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{w: w, r: r, id: requestID(r.Header), start: g.deps.Clock.Now(), model: modelNone, ending: "ok"}
+	x := &exchange{w: w, r: r, id: requestID(r.Header), path: cleanPath(r.URL.Path), start: g.deps.Clock.Now(), model: modelNone, ending: "ok"}
 	g.metrics.inFlight.Inc()
+	g.startSpan(x)
 	defer g.finish(x)
 	w.Header().Set(headerRequestID, x.id)
+	if g.draining.Load() {
+		w.Header().Set("Connection", "close") // the next one better goes elsewhere
+	}
+	if len(r.TransferEncoding) > 0 {
+		// net/http goes by the chunks of a request that also has a length, and
+		// doesn't tell. What follows on the connection may be what a server in
+		// between took for its body (RFC 9112, section 6.3).
+		w.Header().Set("Connection", "close")
+	}
+	if g.cors(x) {
+		return
+	}
 	if err := g.serve(x); err != nil {
 		g.fail(x, err)
 	}
@@ -125,11 +183,20 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serve answers x; an error means that it is not, or not wholly, answered.
 func (g *Gateway) serve(x *exchange) error {
 	kind, handler, err := g.route(x)
+	if err == nil && (handler == nil || needsKey(x.path)) {
+		err = g.authenticate(x)
+	}
 	if err != nil {
 		return err
 	}
 	if handler != nil {
 		return handler(x)
+	}
+	if l := x.caller.limit; l != nil {
+		if err := l.enter(g.deps.Clock.Now()); err != nil {
+			return err
+		}
+		defer l.leave()
 	}
 	defer g.release(x)
 	if err := g.admit(x, kind); err != nil {
@@ -152,26 +219,44 @@ func (g *Gateway) fail(x *exchange, err error) {
 	case x.status == 0:
 		x.ending = "error"
 		x.status = f.status
-		f.write(x.w)
+		if x.prompt == nil {
+			readShort(x)
+		}
+		f.write(x.w, dialectOf(x.path))
 	default:
 		x.ending = "broken"
 		var event []byte
 		if x.events {
-			event = errorEvent(x.tail, f)
+			event = errorEvent(x.tail, f, dialectOf(x.path))
 		}
 		_ = g.send(x, event, true) // the transfer is broken either way
 		panic(http.ErrAbortHandler)
 	}
 }
 
+// readShort reads what a refused client still sends, if it is short and comes
+// soon, as net/http does by itself on HTTP/1.1. On HTTP/2 it would end the
+// stream instead, and curl takes that for a fault and shows no answer.
+func readShort(x *exchange) {
+	const most, patience = 256 << 10, time.Second
+	if x.r.ProtoMajor < 2 {
+		return
+	}
+	// Not every ResponseWriter has deadlines.
+	if http.NewResponseController(x.w).SetReadDeadline(time.Now().Add(patience)) == nil {
+		_, _ = io.CopyN(io.Discard, x.r.Body, most) // the refusal is the same either way
+	}
+}
+
 // finish accounts for an exchange at its end, also when the handler panics.
 func (g *Gateway) finish(x *exchange) {
 	g.metrics.inFlight.Dec()
+	g.endSpan(x)
 	g.metrics.requests.WithLabelValues(codeClass(x.status), x.ending, x.model).Inc()
 	if x.prompt != nil {
 		took := g.deps.Clock.Now().Sub(x.start)
 		g.metrics.requestSeconds.WithLabelValues(x.model).Observe(took.Seconds())
-		g.metrics.bytes.WithLabelValues("request").Add(float64(len(x.body)))
+		g.metrics.bytes.WithLabelValues("request").Add(float64(x.received))
 		g.metrics.bytes.WithLabelValues("response").Add(float64(x.sent))
 	}
 }

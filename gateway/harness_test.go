@@ -261,3 +261,25 @@ const (
 	plainBody  = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
 	streamBody = `{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}`
 )
+
+var discard = slog.New(slog.DiscardHandler)
+
+func contextWithCancel(t *testing.T) (context.Context, context.CancelFunc) {
+	return context.WithCancel(t.Context())
+}
+
+func newRequest(t *testing.T) *http.Request {
+	return httptest.NewRequestWithContext(t.Context(), "POST", chat, nil)
+}
+
+// newServer is a worker that is any handler, over HTTP/1.1 and h2c; it returns
+// its URL.
+func newServer(t *testing.T, h http.Handler) string {
+	s := httptest.NewUnstartedServer(h)
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetHTTP1(true)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
+	t.Cleanup(s.Close)
+	return s.URL
+}

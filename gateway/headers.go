@@ -21,7 +21,7 @@ var credentials = []string{"Authorization", "X-Api-Key", "Api-Key", "Cookie"}
 
 // internalNames are headers that steer workers or speak for the router; a
 // client can't set them.
-var internalNames = []string{"X-Data-Parallel-Rank", "X-Tenant-Id"}
+var internalNames = []string{headerRank, headerTenant}
 
 const internalPrefix = "X-Rhizome-"
 
@@ -32,6 +32,10 @@ const (
 	headerDecision  = "X-Rhizome-Decision"
 	headerRank      = "X-Data-Parallel-Rank"
 	headerWorkflow  = "X-Agent-Workflow-Id"
+	headerPin       = "X-Rhizome-Pin"
+	headerTenant    = "X-Tenant-Id"
+
+	headerOutputTokens = "X-Expected-Output-Tokens"
 )
 
 // endToEnd returns a copy of h without what concerns one connection only.
@@ -49,11 +53,16 @@ func endToEnd(h http.Header) http.Header {
 }
 
 // workerHeader returns what a worker gets to see of a client's header.
-func workerHeader(h http.Header, id string, forwardCredentials bool) http.Header {
+func workerHeader(h http.Header, id string, forwardCredentials, forwardHints bool) http.Header {
 	out := endToEnd(h)
 	delete(out, "Expect") // the body has been read already
 	delete(out, "Content-Length")
 	maps.DeleteFunc(out, func(name string, _ []string) bool { return isInternal(name) })
+	if !forwardHints {
+		for _, name := range hintNames {
+			delete(out, name)
+		}
+	}
 	if !forwardCredentials {
 		for _, name := range credentials {
 			delete(out, name)

@@ -33,6 +33,7 @@ type metrics struct {
 	upstream       *prometheus.CounterVec // kind
 	bytes          *prometheus.CounterVec // direction
 	tapSkipped     prometheus.Counter
+	shadow         *prometheus.CounterVec // agreement
 
 	mu     sync.Mutex
 	models map[string]bool // names that have series
@@ -59,6 +60,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			[]float64{.005, .025, .1, .25, .5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560}),
 		upstream:   counter("upstream_failures_total", "Attempts that a worker failed, by kind.", "kind"),
 		bytes:      counter("body_bytes_total", "Body bytes, by direction: request (from clients) or response (to them).", "direction"),
+		shadow:     counter("shadow_total", "Decisions compared with another router's, by agreement: same, other, failed, or skipped.", "agreement"),
 		models:     make(map[string]bool),
 		retries:    prometheus.NewCounter(prometheus.CounterOpts{Name: "rhizome_gateway_retries_total", Help: "Attempts after a request's first."}),
 		tapSkipped: prometheus.NewCounter(prometheus.CounterOpts{Name: "rhizome_gateway_tap_skipped_total", Help: "Responses whose usage could not be read because they are compressed."}),
@@ -67,7 +69,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{m.requests, m.inFlight, m.bufferedBytes, m.ttftSeconds, m.requestSeconds,
-		m.retries, m.retriesDenied, m.upstream, m.bytes, m.tapSkipped} {
+		m.retries, m.retriesDenied, m.upstream, m.bytes, m.tapSkipped, m.shadow} {
 		errs = append(errs, reg.Register(c))
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -31,7 +31,10 @@ func (g *Gateway) models(x *exchange) error {
 		Object string        `json:"object"`
 		Data   []modelObject `json:"data"`
 	}{"list", []modelObject{}}
-	for _, m := range g.deps.Models() {
+	for _, m := range g.listed() {
+		if !x.caller.mayUse(m.ID) {
+			continue
+		}
 		list.Data = append(list.Data, objectOf(m))
 	}
 	return answerJSON(x, http.StatusOK, list)
@@ -40,8 +43,8 @@ func (g *Gateway) models(x *exchange) error {
 // modelByID answers GET /v1/models/{id}; ids may contain slashes.
 func (g *Gateway) modelByID(x *exchange) error {
 	id := strings.TrimPrefix(x.path, "/v1/models/")
-	for _, m := range g.deps.Models() {
-		if m.ID == id {
+	for _, m := range g.listed() {
+		if m.ID == id && x.caller.mayUse(id) {
 			return answerJSON(x, http.StatusOK, objectOf(m))
 		}
 	}

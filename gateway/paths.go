@@ -14,8 +14,8 @@ var routed = map[string]prompt.Kind{
 	"/v1/chat/completions": prompt.Chat,
 	"/v1/completions":      prompt.Completion,
 	"/v1/embeddings":       prompt.Embedding,
-	"/v1/responses":        prompt.Other,
-	"/v1/messages":         prompt.Other,
+	"/v1/responses":        prompt.Responses,
+	"/v1/messages":         prompt.Messages,
 	"/v1/rerank":           prompt.Other,
 	"/v1/score":            prompt.Other,
 	"/tokenize":            prompt.Other,
@@ -25,7 +25,6 @@ var routed = map[string]prompt.Kind{
 // route finds out what a request asks for: a handler of the gateway's own, or,
 // when that is nil, a worker.
 func (g *Gateway) route(x *exchange) (kind prompt.Kind, own func(*exchange) error, err error) {
-	x.path = cleanPath(x.r.URL.Path)
 	switch {
 	case x.path == "/healthz":
 		own = g.health
@@ -42,6 +41,9 @@ func (g *Gateway) route(x *exchange) (kind prompt.Kind, own func(*exchange) erro
 		}
 		return 0, own, nil
 	}
+	if x.state = stateOf(x.path); x.state != "" {
+		return prompt.Other, nil, nil
+	}
 	kind, known := routed[x.path]
 	if !known {
 		kind = prompt.Other
@@ -54,6 +56,10 @@ func (g *Gateway) route(x *exchange) (kind prompt.Kind, own func(*exchange) erro
 	}
 	return 0, nil, fmt.Errorf("%w: %s %s", errNoRoute, x.r.Method, shorten(x.path))
 }
+
+// needsKey reports whether an answer of the gateway's own is for callers with
+// a key alone. Whether the process lives is everyone's to know.
+func needsKey(path string) bool { return strings.HasPrefix(path, "/v1/") }
 
 func wrongMethod(x *exchange, allow string) error {
 	x.w.Header().Set("Allow", allow)

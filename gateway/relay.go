@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"mime"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rhizome-router/rhizome/prompt"
@@ -27,9 +28,18 @@ func (a *attempt) relay(resp *http.Response) error {
 	live := sse || x.prompt.Stream || resp.ContentLength < 0
 	// An event of our own fits in only where there is plain text of no fixed length.
 	x.events = sse && !encoded && resp.ContentLength < 0
-	t := &tap{sse: sse}
+	t := &tap{sse: sse, window: a.g.memory.get(tapWindowBytes)}
+	defer func() { a.g.memory.put(t.window) }()
 	if encoded {
 		a.g.metrics.tapSkipped.Inc()
+	}
+	if result(resp.StatusCode) == route.Busy {
+		a.outcome.RetryAfter = retryAfter(resp.Header, time.Now())
+	}
+	learn := x.remembers() && resp.StatusCode < 300 && !encoded
+	filter := filter(passAll{})
+	if x.events && x.strip {
+		filter = new(usageStripper)
 	}
 	if live {
 		a.commit(resp)
@@ -37,10 +47,11 @@ func (a *attempt) relay(resp *http.Response) error {
 			return a.clientGone()
 		}
 	}
-	err := a.copyBody(resp, live, func(p []byte) {
+	err := a.copyBody(resp, live, filter, func(p []byte) {
 		if !encoded {
 			t.Write(p)
 		}
+		learn = learn && !a.learn(t)
 	})
 	t.Close()
 	a.outcome.Usage = t.usage
@@ -63,9 +74,35 @@ func (a *attempt) relay(resp *http.Response) error {
 	return nil
 }
 
-// copyBody relays the body, flushing every read when the response is live, and
-// lets see look at what has passed.
-func (a *attempt) copyBody(resp *http.Response, live bool, see func([]byte)) error {
+// filter decides which bytes of a stream pass.
+type filter interface {
+	// Write returns what of the stream so far may pass; valid until the next call.
+	Write(p []byte) []byte
+	// Close returns what is left at the stream's end.
+	Close() []byte
+}
+
+// passAll lets everything pass as it comes.
+type passAll struct{}
+
+func (passAll) Write(p []byte) []byte { return p }
+func (passAll) Close() []byte         { return nil }
+
+// learn notes which target holds the response or conversation that this
+// answer makes, before the client can know of it; false while its id has not
+// come.
+func (a *attempt) learn(t *tap) bool {
+	m := stateID.FindSubmatch(t.window[:min(len(t.window), tapOverlapBytes)])
+	if m == nil {
+		return t.windows > 0 // it stands at the beginning or nowhere
+	}
+	a.g.places.put(place{stateKey(a.x.caller.tenant, string(m[1])), a.decision.Target, a.x.prompt.Model})
+	return true
+}
+
+// copyBody relays what filter lets pass of the body, flushing every read when
+// the response is live, and lets see look at all of it.
+func (a *attempt) copyBody(resp *http.Response, live bool, filter filter, see func([]byte)) error {
 	x := a.x
 	buffer := a.g.buffers.Get().(*[]byte)
 	defer a.g.buffers.Put(buffer)
@@ -76,24 +113,26 @@ func (a *attempt) copyBody(resp *http.Response, live bool, see func([]byte)) err
 		n, err := resp.Body.Read(*buffer)
 		if n > 0 {
 			a.limit(0) // a slow client is not the worker's fault
-			if first && x.prompt.Stream {
+			if first && x.prompt.Stream && resp.StatusCode < 300 {
 				a.g.firstByte(a)
 			}
 			first = false
 			a.commit(resp)
 			p := (*buffer)[:n]
 			see(p)
-			if a.g.send(x, p, live) != nil {
+			if p = filter.Write(p); len(p) > 0 && a.g.send(x, p, live) != nil {
 				return a.clientGone()
 			}
+		}
+		if err != nil && a.g.send(x, filter.Close(), false) != nil {
+			return a.clientGone()
 		}
 		switch {
 		case err == nil:
 		case errors.Is(err, io.EOF):
+			// What is not sent yet goes out when the handler returns: a client that
+			// has all of a short answer finds its request accounted for.
 			a.commit(resp)
-			if !live && a.g.send(x, nil, true) != nil {
-				return a.clientGone()
-			}
 			for name, values := range resp.Trailer {
 				x.w.Header()[http.TrailerPrefix+name] = values
 			}
@@ -122,7 +161,12 @@ func (a *attempt) commit(resp *http.Response) {
 		return
 	}
 	h := x.w.Header()
-	maps.Copy(h, endToEnd(resp.Header))
+	ours := h.Get("Access-Control-Allow-Origin") != ""
+	for name, values := range endToEnd(resp.Header) {
+		if !ours || !strings.HasPrefix(name, corsPrefix) { // one of two answers would confuse a browser
+			h[name] = values
+		}
+	}
 	for _, made := range []string{"Content-Type", "Date"} {
 		if _, ok := h[made]; !ok {
 			h[made] = nil // keeps net/http from making one up
@@ -180,6 +224,22 @@ func isEventStream(h http.Header) bool {
 	return t == "text/event-stream"
 }
 
+// maxRetryAfter bounds how long a worker can ask to be left alone.
+const maxRetryAfter = time.Minute
+
+// retryAfter reads how long a busy worker wants to be left alone, in seconds
+// or as a date; 0 when it doesn't say.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	value := h.Get("Retry-After")
+	if s, err := strconv.ParseFloat(value, 64); err == nil && s >= 0 {
+		return time.Duration(min(s, maxRetryAfter.Seconds()) * float64(time.Second))
+	}
+	if t, err := http.ParseTime(value); err == nil {
+		return max(0, min(t.Sub(now), maxRetryAfter))
+	}
+	return 0
+}
+
 // mustEndWithDone reports whether a request's event stream has to end with
 // [DONE]: without it a clean end of the body is still a broken answer.
 func mustEndWithDone(p *prompt.Request) bool {
@@ -192,7 +252,7 @@ const tailBytes = 4
 
 // errorEvent is an event that tells of a failure. It starts on a fresh line,
 // after an empty one if the stream broke off inside an event.
-func errorEvent(tail []byte, f failure) []byte {
+func errorEvent(tail []byte, f failure, d dialect) []byte {
 	var b []byte
 	complete := len(tail) == 0
 	for _, end := range []string{"\n\n", "\r\r", "\r\n\r\n"} {
@@ -201,7 +261,10 @@ func errorEvent(tail []byte, f failure) []byte {
 	if !complete {
 		b = append(b, "\n\n"...)
 	}
+	if d == anthropic {
+		b = append(b, "event: error\n"...)
+	}
 	b = append(b, "data: "...)
-	b = append(b, f.object()...)
+	b = append(b, f.object(d)...)
 	return append(b, "\n\n"...)
 }

@@ -156,7 +156,7 @@ func TestUsageReachesTheRouter(t *testing.T) {
 				t.Fatalf("answer %+v", a)
 			}
 			r.stop()
-			if o := r.picker.outcomes; len(o) != 1 || o[0] != (route.Outcome{Result: route.Completed, Usage: c.want}) {
+			if o := r.picker.outcomes; len(o) != 1 || o[0].Result != route.Completed || o[0].Usage != c.want {
 				t.Errorf("outcomes %+v", o)
 			}
 			if r.picker.firstBytes != c.firstBytes {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -117,8 +118,49 @@ func TestRetryBudget(t *testing.T) {
 	}
 }
 
+// TestBR65_AWorkerWithoutRoom: one that says when to come again has begun
+// nothing, so another is asked; if none takes the request, its own answer is
+// given, with all it says.
+func TestBR65_AWorkerWithoutRoom(t *testing.T) {
+	full := testkit.Send(testkit.JSON(429, `{"detail":"full"}`, "Retry-After: 30", "X-Ratelimit-Reset: 1s"))
+	ok := testkit.Send(testkit.JSON(200, "{}"))
+	long := testkit.Send(testkit.JSON(503, strings.Repeat(" ", maxKeptBytes+1), "Retry-After: 30"))
+	for _, c := range []struct {
+		name    string
+		scripts []testkit.Step
+		status  int
+		results string
+	}{
+		{"another takes it", []testkit.Step{full, ok}, 200, "busy completed"},
+		{"nobody takes it", []testkit.Step{full, full}, 429, "busy busy"},
+		{"the other is gone", []testkit.Step{full, testkit.RST()}, 429, "busy failed"},
+		{"the other fails", []testkit.Step{full, testkit.Send(testkit.JSON(500, "{}"))}, 500, "busy failed"},
+		{"nobody else is there", []testkit.Step{full}, 429, "busy"},
+		{"its answer is long", []testkit.Step{long, ok}, 503, "busy"},
+	} {
+		for _, body := range []string{plainBody, streamBody} {
+			var workers []*testkit.Worker
+			for _, s := range c.scripts {
+				workers = append(workers, testkit.NewWorker(t, testkit.Script{s}))
+			}
+			r := newRig(t, Config{}, workers...)
+			a := r.post(chat, body)
+			if a.status != c.status || a.err != nil {
+				t.Errorf("%s: got %+v", c.name, a)
+			}
+			if c.status == 429 && (a.body != `{"detail":"full"}` || a.header.Get("Retry-After") != "30" || a.header.Get("X-Ratelimit-Reset") != "1s" || a.header.Get(headerWorker) == "") {
+				t.Errorf("%s: the answer became %+v", c.name, a)
+			}
+			r.stop()
+			if res := r.picker.results(); c.name != "the other fails" && body == plainBody && res != c.results || r.picker.outcomes[0].RetryAfter != 30*time.Second {
+				t.Errorf("%s: results %q, first %+v", c.name, res, r.picker.outcomes[0])
+			}
+		}
+	}
+}
+
 // TestNoRetryOnceTheWorkerSpoke: what was begun is never begun again, and no
-// status code is retried.
+// other status code is retried.
 func TestNoRetryOnceTheWorkerSpoke(t *testing.T) {
 	for answer, want := range map[string]struct {
 		status  int

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,6 +15,27 @@ import (
 // tell their clients.
 const farewell = 2 * time.Second
 
+// Serve serves the data listener by c: with its certificate, and when ctx ends
+// for DrainDelay as before, so that balancers can notice, before it goes on as
+// [Serve] does.
+func (c Config) Serve(ctx context.Context, ln net.Listener, h http.Handler, grace time.Duration, log *slog.Logger) error {
+	secure, err := tlsConfig(c.TLS)
+	if err != nil {
+		ln.Close()
+		return fmt.Errorf("serve on %s: %w", ln.Addr(), err)
+	}
+	if secure != nil {
+		ln = tls.NewListener(ln, secure)
+	}
+	if c.DrainDelay > 0 {
+		later, end := context.WithCancel(context.WithoutCancel(ctx))
+		defer end()
+		defer context.AfterFunc(ctx, func() { time.AfterFunc(c.DrainDelay, end) })()
+		ctx = later
+	}
+	return Serve(ctx, ln, h, grace, log)
+}
+
 // Serve serves h on ln until ctx ends. Then it accepts no more, lets running
 // requests finish for at most grace, cuts off the rest (event streams get an
 // error event first) and returns when all are gone. It closes ln. A nil error
@@ -23,6 +45,7 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, grace time.Dura
 	defer cut(nil)
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true) // where TLS agrees on it
 	protocols.SetUnencryptedHTTP2(true)
 	server := &http.Server{
 		Handler:           h,

@@ -41,7 +41,7 @@ func TestRoutedPaths(t *testing.T) {
 		"//v1//chat/completions//": {"/v1/chat/completions", prompt.Chat},
 		"/v1/completions/?x=%2F":   {"/v1/completions?x=%2F", prompt.Completion},
 		"/v1/embeddings":           {"/v1/embeddings", prompt.Embedding},
-		"/v1/responses":            {"/v1/responses", prompt.Other},
+		"/v1/responses":            {"/v1/responses", prompt.Responses},
 		"/v1/some/new/api":         {"/v1/some/new/api", prompt.Other},
 		"/tokenize":                {"/tokenize", prompt.Other},
 		"/detokenize":              {"/detokenize", prompt.Other},

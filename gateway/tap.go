@@ -27,10 +27,11 @@ const (
 // that depend only on how many bytes passed, so the result is the same however
 // the bytes were split.
 type tap struct {
-	sse    bool
-	window []byte // at most tapWindowBytes
-	usage  route.Usage
-	failed bool // the stream holds an error event
+	sse     bool
+	window  []byte // at most tapWindowBytes
+	windows int    // how often it moved on
+	usage   route.Usage
+	failed  bool // the stream holds an error event
 }
 
 // maxUsageBytes is more than any usage object takes; it bounds the work that
@@ -50,6 +51,7 @@ func (t *tap) Write(p []byte) {
 		p = p[n:]
 		if len(t.window) == tapWindowBytes {
 			t.look()
+			t.windows++
 			t.window = t.window[:copy(t.window, t.window[tapWindowBytes-tapOverlapBytes:])]
 		}
 	}
@@ -203,21 +205,30 @@ func unfold(b []byte) []byte {
 	return b
 }
 
+// errorMarkers are how the data of an event begins that tells an error, in
+// OpenAI's APIs and in the Messages API.
+var errorMarkers = [][]byte{[]byte(`{"error"`), []byte(`{"type":"error"`), []byte(`{"type": "error"`)}
+
 // hasErrorEvent reports whether a line of the window is an event whose data
 // begins with an error object.
 func hasErrorEvent(window []byte) bool {
-	marker := []byte(`{"error"`)
-	for rest := window; ; {
-		i := bytes.Index(rest, marker)
-		if i < 0 {
-			return false
-		}
-		before := bytes.TrimRight(rest[:i], " ")
-		if line, ok := bytes.CutSuffix(before, []byte("data:")); ok {
-			if len(line) == 0 || line[len(line)-1] == '\n' || line[len(line)-1] == '\r' {
-				return true
-			}
-		}
-		rest = rest[i+len(marker):]
+	if !bytes.Contains(window, []byte("error")) {
+		return false // nearly always, and found out in one pass
 	}
+	for _, marker := range errorMarkers {
+		for rest := window; ; {
+			i := bytes.Index(rest, marker)
+			if i < 0 {
+				break
+			}
+			before := bytes.TrimRight(rest[:i], " ")
+			if line, ok := bytes.CutSuffix(before, []byte("data:")); ok {
+				if len(line) == 0 || line[len(line)-1] == '\n' || line[len(line)-1] == '\r' {
+					return true
+				}
+			}
+			rest = rest[i+len(marker):]
+		}
+	}
+	return false
 }

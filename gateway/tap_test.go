@@ -79,10 +79,13 @@ func TestTapKnowsEndsAndErrors(t *testing.T) {
 		"data: [DONE]\n\ndata: x\n\n": "false false",
 		"data: say [DONE]\n\n":        "false false",
 		"":                            "false false",
-		"data: {\"error\":{}}\n\ndata: [DONE]\n\n":            "true true",
-		"data:{\"error\":{}}\n\n":                             "true false",
-		"data: {\"text\":\"data: {\\\"error\\\"\"}\n\n":       "false false",
-		"data: {\"choices\":[{\"error\":1,\"x\":{\"error\"\n": "false false",
+		"data: {\"error\":{}}\n\ndata: [DONE]\n\n":                  "true true",
+		"data:{\"error\":{}}\n\n":                                   "true false",
+		"event: error\ndata: {\"type\":\"error\",\"error\":{}}\n\n": "true false",
+		"data: {\"type\": \"error\", \"code\":1}\r\n\r\n":           "true false",
+		"data: {\"type\":\"error_free\"}\n\n":                       "false false",
+		"data: {\"text\":\"data: {\\\"error\\\"\"}\n\n":             "false false",
+		"data: {\"choices\":[{\"error\":1,\"x\":{\"error\"\n":       "false false",
 	} {
 		_, failed, done := tapped(true, in)
 		if got := fmt.Sprint(failed, done); got != want {

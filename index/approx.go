@@ -1,6 +1,8 @@
 package index
 
 import (
+	"cmp"
+	"fmt"
 	"math/bits"
 	"slices"
 	"sync"
@@ -46,18 +48,34 @@ type approxEntry struct {
 // ApproxConfig sets an Approx's limits. The zero value is usable.
 type ApproxConfig struct {
 	// MaxEntries bounds the (chunk, slot) pairs, 24 B each, allocated at once
-	// (the system backs the pages only as they are used); 0 means 2 Mi. It is
+	// (the system backs the pages only as they are used); default 2 Mi. It is
 	// rounded up to a multiple of 8.
-	MaxEntries int
+	MaxEntries int `yaml:"max_entries"`
 	// Seed varies the placement of keys; see Config.
-	Seed uint64
+	Seed uint64 `yaml:"-"`
+}
+
+// maxApproxEntries bounds MaxEntries: 24 GiB.
+const maxApproxEntries = 1 << 30
+
+// WithDefaults returns c with a limit of zero replaced by its default.
+func (c ApproxConfig) WithDefaults() ApproxConfig {
+	c.MaxEntries = cmp.Or(c.MaxEntries, 2<<20)
+	return c
+}
+
+// Validate says what in c, after WithDefaults, can't work; the problem begins
+// with its key.
+func (c ApproxConfig) Validate() error {
+	if n := c.WithDefaults().MaxEntries; n < 1 || n > maxApproxEntries {
+		return fmt.Errorf("max_entries is %d: want 1 to %d", n, maxApproxEntries)
+	}
+	return nil
 }
 
 // NewApprox returns an empty table.
 func NewApprox(cfg ApproxConfig) *Approx {
-	if cfg.MaxEntries == 0 {
-		cfg.MaxEntries = 2 << 20
-	}
+	cfg = cfg.WithDefaults()
 	return &Approx{
 		mult: cfg.Seed<<1 ^ 0x9e3779b97f4a7c15,
 		sets: make([][ways]approxEntry, (cfg.MaxEntries+ways-1)/ways),

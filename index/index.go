@@ -14,6 +14,9 @@
 package index
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/rhizome-router/rhizome/kv"
@@ -58,16 +61,16 @@ type Change struct {
 
 // Config sets an Index's limits. The zero value is usable.
 type Config struct {
-	// MaxBytes bounds the memory of the tables; 0 means 1 GiB. A block that
+	// MaxBytes bounds the memory of the tables; default 1 GiB. A block that
 	// would need more is refused and counted. While a shard grows, the copy
 	// of that one shard comes on top.
-	MaxBytes int64
+	MaxBytes int64 `yaml:"max_bytes"`
 	// MaxPromises bounds the (slot, block) pairs promised at one time, each
-	// about 60 B; 0 means 1 Mi.
-	MaxPromises int
+	// about 60 B; default 1 Mi.
+	MaxPromises int `yaml:"max_promises"`
 	// Seed varies how keys are placed, so that nobody outside can choose
 	// prompts that crowd one place. Results don't depend on it.
-	Seed uint64
+	Seed uint64 `yaml:"-"`
 }
 
 // Index is the prefix index. All methods are safe for concurrent use. For one
@@ -86,14 +89,30 @@ type Index struct {
 	promises promises
 }
 
+// WithDefaults returns c with every zero limit replaced by its default.
+func (c Config) WithDefaults() Config {
+	c.MaxBytes = cmp.Or(c.MaxBytes, 1<<30)
+	c.MaxPromises = cmp.Or(c.MaxPromises, 1<<20)
+	return c
+}
+
+// Validate says what in c, after WithDefaults, can't work; each problem begins
+// with its key.
+func (c Config) Validate() error {
+	c = c.WithDefaults()
+	var errs []error
+	if c.MaxBytes < 0 {
+		errs = append(errs, fmt.Errorf("max_bytes is %d: want a number of bytes above 0", c.MaxBytes))
+	}
+	if c.MaxPromises < 0 {
+		errs = append(errs, fmt.Errorf("max_promises is %d: want a number above 0", c.MaxPromises))
+	}
+	return errors.Join(errs...)
+}
+
 // New returns an empty index.
 func New(cfg Config) *Index {
-	if cfg.MaxBytes == 0 {
-		cfg.MaxBytes = 1 << 30
-	}
-	if cfg.MaxPromises == 0 {
-		cfg.MaxPromises = 1 << 20
-	}
+	cfg = cfg.WithDefaults()
 	x := &Index{mult: cfg.Seed<<1 ^ 0x9e3779b97f4a7c15}
 	for i := range x.shards {
 		x.shards[i].mult = x.mult

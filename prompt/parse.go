@@ -11,7 +11,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -27,6 +26,8 @@ const (
 	Completion
 	Embedding
 	Other
+	Messages  // Anthropic's /v1/messages
+	Responses // OpenAI's /v1/responses
 )
 
 // Request is what routing reads from a request body. It refers to the body's
@@ -41,6 +42,15 @@ type Request struct {
 	N            int  // choices decoded at once, at least 1
 	Salt         string
 	Prompts      int // sub-requests in one body, at least 1
+	// Previous and Conversation name what an engine remembers: a response that
+	// this one goes on from, a conversation that it belongs to.
+	Previous, Conversation string
+	// CacheKey is what the caller says its prompts have in common
+	// (prompt_cache_key); a value that is no string is the engine's to judge.
+	CacheKey string
+
+	// Where values stand in the body, for rewrites that touch nothing else.
+	ModelAt, StreamOptionsAt Span
 
 	// Tokens is the prompt, or the first of several, when it was given as
 	// token ids; nil for text.
@@ -72,109 +82,81 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("invalid request body at byte %d: %s", e.Offset, e.Msg)
 }
 
-// member is one top-level member of a body: its raw value and where it starts.
-type member struct {
-	raw    []byte
-	offset int
-}
-
-// Parse reads a request body. It keeps nothing but views of body and never
-// re-encodes it; of duplicate members the last counts, as in the engines. The
-// error is a [*SyntaxError] when body is not one JSON object or a member that
-// matters has the wrong type.
+// Parse reads a whole request body. It never re-encodes it; of duplicate
+// members the last counts, as in the engines. The error is a [*SyntaxError]
+// when body is not one JSON object or a member that matters has the wrong type.
 func Parse(kind Kind, body []byte) (*Request, error) {
-	members, err := scan(body)
-	if err != nil {
+	var s Scanner
+	if err := s.Scan(body); err != nil {
 		return nil, err
 	}
+	if err := s.End(); err != nil {
+		return nil, err
+	}
+	return s.Request(kind, body, nil)
+}
+
+// Model returns the model that the scanned part of body names, "" for none yet.
+func (s *Scanner) Model(body []byte) string {
+	var model string
+	if m := s.value(memberModel, body); m.known && m.raw[0] == '"' {
+		_ = readString(&model)(m)
+	}
+	return model
+}
+
+// Request returns what routing needs of body, which Scan has read: all of a
+// request, or a beginning of it, of which the members that are whole count and
+// the whole elements of one that is not. rename, if any, says what the model
+// that the body names is called here; the keys are made with that name.
+func (s *Scanner) Request(kind Kind, body []byte, rename func(string) string) (*Request, error) {
 	r := &Request{Kind: kind, N: 1, Prompts: 1}
-	fields := []struct {
-		name string
-		read func(member) error
+	fields := [...]struct {
+		member int
+		read   func(member) error
 	}{
-		{"model", readString(&r.Model)},
-		{"stream", readBool(&r.Stream)},
-		{"max_tokens", readInt(&r.MaxTokens)},
-		{"max_completion_tokens", readInt(&r.MaxTokens)},
-		{"n", readInt(&r.N)},
-		{"cache_salt", readString(&r.Salt)},
-		{"stream_options", r.readStreamOptions},
+		{memberModel, readString(&r.Model)},
+		{memberStream, readBool(&r.Stream)},
+		{memberMaxTokens, readInt(&r.MaxTokens)},
+		{memberMaxCompletionTokens, readInt(&r.MaxTokens)},
+		{memberMaxOutputTokens, readInt(&r.MaxTokens)},
+		{memberN, readInt(&r.N)},
+		{memberSalt, readString(&r.Salt)},
+		{memberStreamOptions, r.readStreamOptions},
+		{memberPrevious, readString(&r.Previous)},
+		{memberConversation, r.readConversation},
 	}
 	for _, f := range fields {
-		m, ok := members[f.name]
-		if !ok || m.isNull() {
+		m := s.value(f.member, body)
+		if !m.known || m.isNull() {
 			continue
 		}
 		if err := f.read(m); err != nil {
-			return nil, fmt.Errorf("member %q: %w", f.name, err)
+			return nil, fmt.Errorf("member %q: %w", wanted[f.member], err)
 		}
 	}
+	if m := s.value(memberCacheKey, body); m.known && m.raw[0] == '"' {
+		_ = readString(&r.CacheKey)(m)
+	}
 	if r.N < 1 {
-		return nil, &SyntaxError{int64(members["n"].offset), "n must be at least 1"}
+		return nil, &SyntaxError{int64(s.members[memberN].Start), "n must be at least 1"}
 	}
 	if r.MaxTokens < 0 {
 		r.MaxTokens = 0 // engines answer this with their own error
 	}
-	if err := r.readPrompt(members); err != nil {
+	r.ModelAt, r.StreamOptionsAt = s.members[memberModel].Span, s.members[memberStreamOptions].Span
+	if rename != nil {
+		r.Model = rename(r.Model)
+	}
+	if err := r.readPrompt(s, body); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-// wanted are the members that Parse reads; all others are skipped unread.
-var wanted = map[string]bool{
-	"model": true, "stream": true, "max_tokens": true, "max_completion_tokens": true, "n": true,
-	"cache_salt": true, "stream_options": true, "prompt": true, "input": true, "messages": true, "tools": true,
-}
-
-// scan splits a body into the members of its one object.
-func scan(body []byte) (map[string]member, error) {
-	d := jsontext.NewDecoder(bytes.NewBuffer(body),
-		jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	if d.PeekKind() != '{' {
-		if _, err := d.ReadToken(); err != nil {
-			return nil, syntaxError(d, err)
-		}
-		return nil, &SyntaxError{0, "the body must be a JSON object"}
-	}
-	if _, err := d.ReadToken(); err != nil {
-		return nil, syntaxError(d, err)
-	}
-	members := make(map[string]member, 8)
-	for d.PeekKind() == '"' {
-		name, err := d.ReadToken()
-		if err != nil {
-			return nil, syntaxError(d, err)
-		}
-		key := name.String()
-		if !wanted[key] {
-			if err := d.SkipValue(); err != nil {
-				return nil, syntaxError(d, err)
-			}
-			continue
-		}
-		raw, err := d.ReadValue()
-		if err != nil {
-			return nil, syntaxError(d, err)
-		}
-		end := int(d.InputOffset())
-		members[key] = member{body[end-len(raw) : end], end - len(raw)}
-	}
-	if _, err := d.ReadToken(); err != nil {
-		return nil, syntaxError(d, err)
-	}
-	if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
-		return nil, &SyntaxError{d.InputOffset(), "data after the JSON object"}
-	}
-	return members, nil
-}
-
 func syntaxError(d *jsontext.Decoder, err error) error {
 	if se, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		return &SyntaxError{se.ByteOffset, se.Err.Error()}
-	}
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return &SyntaxError{d.InputOffset(), "the body ends too early"}
 	}
 	return &SyntaxError{d.InputOffset(), err.Error()}
 }
@@ -182,7 +164,7 @@ func syntaxError(d *jsontext.Decoder, err error) error {
 func (m member) isNull() bool { return len(m.raw) > 0 && m.raw[0] == 'n' }
 
 func (m member) wrongType(want string) error {
-	return &SyntaxError{int64(m.offset), "want " + want}
+	return &SyntaxError{int64(m.Start), "want " + want}
 }
 
 func readString(dst *string) func(member) error {
@@ -229,8 +211,33 @@ func (r *Request) readStreamOptions(m member) error {
 	if m.raw[0] != '{' {
 		return m.wrongType("an object")
 	}
-	d := jsontext.NewDecoder(bytes.NewReader(m.raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	d.ReadToken() // the scan has checked the syntax
+	return eachMember(m.raw, func(name string, v jsontext.Value) {
+		if name == "include_usage" {
+			r.IncludeUsage = v.Kind() == 't'
+		}
+	})
+}
+
+// readConversation reads a conversation's id, which stands alone or in an
+// object; what is neither is the engine's to judge.
+func (r *Request) readConversation(m member) error {
+	switch m.raw[0] {
+	case '"':
+		return readString(&r.Conversation)(m)
+	case '{':
+		return eachMember(m.raw, func(name string, v jsontext.Value) {
+			if name == "id" && v.Kind() == '"' {
+				_ = readString(&r.Conversation)(member{raw: v})
+			}
+		})
+	}
+	return nil
+}
+
+// eachMember calls f for the members of an object whose syntax was checked.
+func eachMember(object []byte, f func(name string, v jsontext.Value)) error {
+	d := jsontext.NewDecoder(bytes.NewReader(object), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	d.ReadToken()
 	for d.PeekKind() == '"' {
 		name, _ := d.ReadToken()
 		key := name.String()
@@ -238,9 +245,7 @@ func (r *Request) readStreamOptions(m member) error {
 		if err != nil {
 			return syntaxError(d, err)
 		}
-		if key == "include_usage" {
-			r.IncludeUsage = v.Kind() == 't'
-		}
+		f(key, v)
 	}
 	return nil
 }

@@ -61,8 +61,8 @@ func TestParseErrorsCarryTheOffset(t *testing.T) {
 	}{
 		{Chat, ``, 0},
 		{Chat, `[1]`, 0},
-		{Chat, `{"model":"m",}`, 12},
-		{Chat, `{"model":"m"} x`, 13},
+		{Chat, `{"model":"m",}`, 13},
+		{Chat, `{"model":"m"} x`, 14},
 		{Chat, `{"model":7}`, 9},
 		{Chat, `{"stream":"yes"}`, 10},
 		{Chat, `{"n":0}`, 5},

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"strconv"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/rhizome-router/rhizome/kv"
 	"github.com/zeebo/xxh3"
 )
@@ -15,81 +14,85 @@ import (
 const chunkBytes = 1024
 
 // readPrompt finds the text or token ids of the prompt and makes its chunks.
-func (r *Request) readPrompt(members map[string]member) error {
+func (r *Request) readPrompt(s *Scanner, body []byte) error {
 	switch r.Kind {
 	case Chat:
-		c := r.newChunker()
-		if m, ok := members["tools"]; ok && !m.isNull() {
+		return r.readParts(s, body, memberTools, memberMessages)
+	case Messages:
+		return r.readParts(s, body, memberTools, memberSystem, memberMessages)
+	case Responses:
+		return r.readParts(s, body, memberTools, memberInstructions, memberInput)
+	case Completion:
+		return r.readInput(s.value(memberPrompt, body), body)
+	case Embedding:
+		return r.readInput(s.value(memberInput, body), body)
+	}
+	return nil
+}
+
+// readParts makes chunks of a conversation's parts, in the order in which
+// templates render them: a string and the elements of an array are whole pieces.
+func (r *Request) readParts(s *Scanner, body []byte, parts ...int) error {
+	c := r.newChunker()
+	for _, i := range parts {
+		m := s.value(i, body)
+		switch {
+		case m.known && m.isNull(): // the engine says what is missing
+		case m.elements != nil:
+			for _, e := range m.elements {
+				c.add(body[e.Start:e.End])
+			}
+		case !m.known:
+		case i == memberMessages && m.raw[0] != '[':
+			return m.wrongType("an array of messages")
+		case i != memberMessages:
 			c.add(m.raw)
 		}
-		m, ok := members["messages"]
-		if !ok || m.isNull() {
-			return nil // the engine says what is missing
-		}
-		if m.raw[0] != '[' {
-			return m.wrongType("an array of messages")
-		}
-		return elements(m, func(e member) error { c.add(e.raw); return nil })
-	case Completion:
-		return r.readInput(members["prompt"])
-	case Embedding:
-		return r.readInput(members["input"])
 	}
 	return nil
 }
 
 // readInput reads a string, an array of strings, token ids, or an array of
 // arrays of token ids.
-func (r *Request) readInput(m member) error {
-	if len(m.raw) == 0 || m.isNull() {
+func (r *Request) readInput(m member, body []byte) error {
+	switch {
+	case m.known && m.isNull():
 		return nil
-	}
-	c := r.newChunker()
-	if m.raw[0] == '"' {
-		c.add(m.raw)
+	case m.known && m.raw[0] == '"':
+		r.newChunker().add(m.raw)
 		return nil
-	}
-	if m.raw[0] != '[' {
+	case m.known && m.raw[0] != '[':
 		return m.wrongType("a string or an array")
-	}
-	if k := firstElement(m.raw); k >= '0' && k <= '9' {
+	case m.known && m.numbers:
 		tokens, err := tokenIDs(m)
 		r.Tokens = tokens
 		return err
 	}
-	n := 0
-	err := elements(m, func(e member) error {
-		n++
+	r.Prompts = max(1, len(m.elements))
+	for n, at := range m.elements {
+		e := member{Span: at, raw: body[at.Start:at.End]}
 		switch e.raw[0] {
 		case '"':
-			if n == 1 {
-				c.add(e.raw)
+			if n == 0 {
+				r.newChunker().add(e.raw)
 			} else {
 				r.TextBytes += len(e.raw) // a sub-request of its own: size counts, prefix doesn't
 			}
-			return nil
 		case '[':
 			tokens, err := tokenIDs(e)
-			if n == 1 {
+			if err != nil {
+				return err
+			}
+			if n == 0 {
 				r.Tokens = tokens
 			} else {
 				r.ExtraTokens += len(tokens)
 			}
-			return err
+		default:
+			return e.wrongType("a string or an array of token ids")
 		}
-		return e.wrongType("a string or an array of token ids")
-	})
-	r.Prompts = max(1, n)
-	return err
-}
-
-// firstElement returns the first byte of an array's first element.
-func firstElement(array []byte) byte {
-	rest := bytes.TrimLeft(array[1:], " \t\r\n")
-	if len(rest) == 0 {
-		return 0
 	}
-	return rest[0]
+	return nil
 }
 
 // tokenIDs reads an array of token ids, whose syntax has been checked.
@@ -108,29 +111,12 @@ func tokenIDs(m member) ([]uint32, error) {
 		}
 		v, err := strconv.ParseUint(string(raw[i:end]), 10, 32)
 		if err != nil || (end < len(raw) && bytes.IndexByte([]byte(" \t\r\n,"), raw[end]) < 0) {
-			return nil, member{raw: m.raw, offset: m.offset + 1 + i}.wrongType("a token id (0 to 4294967295)")
+			return nil, member{Span: Span{Start: m.Start + 1 + i}}.wrongType("a token id (0 to 4294967295)")
 		}
 		tokens = append(tokens, uint32(v))
 		i = end
 	}
 	return tokens, nil
-}
-
-// elements calls f for every element of an array whose syntax was checked.
-func elements(array member, f func(member) error) error {
-	d := jsontext.NewDecoder(bytes.NewBuffer(array.raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	d.ReadToken()
-	for d.PeekKind() != ']' {
-		v, err := d.ReadValue()
-		if err != nil {
-			return syntaxError(d, err)
-		}
-		end := int(d.InputOffset())
-		if err := f(member{array.raw[end-len(v) : end], array.offset + end - len(v)}); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // chunker cuts a prompt's pieces into chunks and chains their keys.

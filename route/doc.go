@@ -36,6 +36,11 @@ type Query struct {
 	Tenant  string      // who asks; empty when unknown
 	Tool    string      // the agent's tool or step that the answer is for; empty when unknown
 	Exclude []kv.Target // already tried in vain
+	// Pin names the one worker or target to take: a target's or a worker's id,
+	// or the id or URL in the worker's spec. Empty: any.
+	Pin string
+	// ExpectedOutputTokens is what the caller expects of the output; 0: unknown.
+	ExpectedOutputTokens int
 }
 
 // Decision is one choice, booked on its target. Exactly one [Router.Done] must
@@ -57,6 +62,7 @@ type Decision struct {
 	output   cost.OutputKey
 	seen     observation
 
+	trial           bool // of an open circuit
 	firstByte, done bool
 }
 
@@ -96,4 +102,9 @@ type Outcome struct {
 	// Unreachable says that no connection came about: the worker is left alone
 	// until it answers a probe.
 	Unreachable bool
+	// Cause tells requests apart: the same for the same request. A worker is
+	// not given up for the failures of one.
+	Cause uint64
+	// RetryAfter is how long a busy worker asked to be left alone; 0: unsaid.
+	RetryAfter time.Duration
 }

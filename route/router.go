@@ -15,25 +15,6 @@ import (
 	"github.com/rhizome-router/rhizome/prompt"
 )
 
-// Config chooses how requests are placed.
-type Config struct {
-	Policy  Policy
-	Weights cost.Weights
-	Article cost.Article
-	// Explained is how many decisions can be explained afterwards. Default
-	// 4096.
-	Explained int
-	Seed      uint64
-	// Fixed keeps the workers' constants as they were given: nothing is
-	// learned of them.
-	Fixed bool
-	// TierGate trusts hits on a tier less while its link is congested: see
-	// cost.Gate.
-	TierGate bool
-	// Fits is what an earlier process learned: see Router.FitStates.
-	Fits map[ClassKey]cost.FitState
-}
-
 // Deps are what a Router works on.
 type Deps struct {
 	Fleet  interface{ View() *fleet.View }
@@ -80,12 +61,20 @@ type Stats struct {
 // New returns a Router that has seen nothing.
 func New(cfg Config, deps Deps) *Router {
 	if cfg.Explained == 0 {
-		cfg.Explained = 4096
+		cfg.Explained = defaultExplained
 	}
 	return &Router{
 		cfg: cfg, deps: deps, rand: clock.Rand(cfg.Seed, "route"), sizes: prompt.NewCalibration(),
 		output: cost.NewOutputLength(), classAt: make(map[ClassKey]*class), classes: make(map[*cost.Fit]*class), traffic: newTraffic(), sessions: newSessions(), ring: newRing(cfg.Explained),
 	}
+}
+
+// Reconfigure makes the next decisions by cfg's policy, weights, article and tier
+// gate. The number of decisions explained and the seed stay what they were.
+func (r *Router) Reconfigure(cfg Config) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cfg.Policy, r.cfg.Weights, r.cfg.Article, r.cfg.TierGate = cfg.Policy, cfg.Weights, cfg.Article, cfg.TierGate
 }
 
 // Stats returns the counts so far.
@@ -131,40 +120,30 @@ func (r *Router) Decide(q Query) (*Decision, error) {
 	case !known:
 		return nil, ErrUnknownModel
 	}
+	now := r.deps.Clock.Now()
+	members, err := eligible(now, view, members, &q)
+	if err != nil {
+		return nil, err
+	}
 	hits := r.match(members, q.Prompt)
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := r.deps.Clock.Now()
 	r.deps.Index.Expire(now)
 	request := cost.Request{
 		PromptTokens: float64(r.sizes.PromptTokens(q.Prompt)),
-		OutputTokens: r.output.Predict(outputKey(&q, r.sizes.PromptTokens(q.Prompt)), q.Prompt.MaxTokens),
+		OutputTokens: expectedOutput(&q, r.output.Predict(outputKey(&q, r.sizes.PromptTokens(q.Prompt)), q.Prompt.MaxTokens)),
 		Choices:      float64(q.Prompt.N * q.Prompt.Prompts),
 	}
-	if q.Prompt.Kind == prompt.Embedding {
-		request.OutputTokens = 0
-	}
 	r.cands = r.cands[:0]
-	for _, healthy := range []bool{true, false} {
-		for i, m := range members {
-			if m.Healthy() == healthy && !excluded(q.Exclude, m.Target) {
-				r.cands = append(r.cands, candidate{member: m})
-				r.price(now, &r.cands[len(r.cands)-1], &hits[i], q.Prompt, request)
-			}
-		}
-		// Only where nobody is left, one that did not answer last is better
-		// than an error: a probe may be wrong, or late.
-		if len(r.cands) > 0 {
-			break
-		}
-	}
-	if len(r.cands) == 0 {
-		return nil, ErrNoWorker
+	for i, m := range members {
+		r.cands = append(r.cands, candidate{member: m})
+		r.price(now, &r.cands[len(r.cands)-1], &hits[i], q.Prompt, request)
 	}
 	r.addLaterWait(now)
 	chosen, why := r.choose(now, q, request)
 	d := r.book(now, q, request, &r.cands[chosen])
+	d.trial = d.member.Circuit.Begin(now)
 	r.ring.put(r.explain(now, q, request, d, chosen, why))
 	return d, nil
 }
@@ -372,6 +351,7 @@ func (r *Router) Done(d *Decision, o Outcome) {
 	d.member.Ledger.Release(now, d.booking)
 	r.settlePromise(now, d, o)
 	r.stats.Ended[o.Result]++
+	settleCircuit(now, d, &o)
 	if o.Unreachable {
 		d.member.SetHealthy(false)
 	}

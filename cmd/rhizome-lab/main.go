@@ -28,6 +28,7 @@ type commands struct {
 	Load    loadCommand    `cmd:"" help:"Replay a trace against one or more routers, in the same run, and compare them."`
 	Sim     simCommand     `cmd:"" help:"Play policies against modelled engines in virtual time and compare them."`
 	Tune    tuneCommand    `cmd:"" help:"Search the rates of the cost, or a peer's parameters, that do best on the tuning scenarios."`
+	Bench   benchCommand   `cmd:"" help:"Measure a part of the house."`
 	Version versionCommand `cmd:"" help:"Print the version."`
 }
 

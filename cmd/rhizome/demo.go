@@ -6,9 +6,9 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/rhizome-router/rhizome/config"
 	"github.com/rhizome-router/rhizome/engine/emulator"
 	"github.com/rhizome-router/rhizome/engine/model"
-	"github.com/rhizome-router/rhizome/gateway"
 	"github.com/rhizome-router/rhizome/load"
 	"github.com/rhizome-router/rhizome/route"
 )
@@ -49,16 +49,19 @@ func (c *demoCommand) Run(sh *shell) error {
 // own, wired as serve wires it.
 func (c *demoCommand) startRouter(sh *shell) func(context.Context, []string) (*load.Router, error) {
 	// The table has the terminal: of the log only what went wrong is shown.
-	log := slog.New(slog.NewTextHandler(sh.stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	quiet := *sh
+	quiet.log = slog.New(slog.NewTextHandler(sh.stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	return func(ctx context.Context, lines []string) (*load.Router, error) {
-		specs, err := parseWorkers(lines)
+		loaded, err := config.Source{Flags: []config.Flag{
+			{Name: "--worker", Path: "workers", Values: lines}, {Name: "--policy", Path: "route.policy", Values: []string{c.Policy}},
+			{Name: "--listen", Path: "gateway.listen", Values: []string{c.Listen}}, {Name: "--admin", Path: "gateway.admin.listen", Values: []string{c.Admin}},
+			{Name: "demo", Path: "name", Values: []string{"demo"}}, {Name: "demo", Path: "grace", Values: []string{"5s"}},
+			{Name: "demo", Path: "seed", Values: []string{"1"}},
+		}}.Load()
 		if err != nil {
 			return nil, err
 		}
-		r, err := newReplica(replicaConfig{
-			Workers: specs, Policy: route.Policy(c.Policy), Name: "demo", Grace: 5 * time.Second, Seed: 1,
-			Gateway: gateway.Config{Listen: c.Listen, Admin: gateway.AdminConfig{Listen: c.Admin}},
-		}, log)
+		r, err := newReplica(loaded, &quiet)
 		if err != nil {
 			return nil, err
 		}

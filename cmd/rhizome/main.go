@@ -16,6 +16,8 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/rhizome-router/rhizome/config"
 )
 
 // version is set by the build.
@@ -30,13 +32,14 @@ func main() {
 
 // commands are what the command line offers.
 type commands struct {
-	LogLevel slog.Level `help:"Least level that is logged: debug, info, warn or error." default:"info" env:"RHIZOME_LOG_LEVEL"`
+	LogLevel *slog.Level `help:"Least level that is logged: debug, info, warn or error. Default: info, or what $$RHIZOME_LOG_LEVEL says."`
 
 	Serve   serveCommand   `cmd:"" help:"Route requests to workers."`
 	Demo    demoCommand    `cmd:"" help:"Run emulated workers, a router and a load in one process, with a live table."`
 	Emulate emulateCommand `cmd:"" help:"Run emulated workers that speak vLLM's or SGLang's wire."`
 	Explain explainCommand `cmd:"" help:"Show why a request went where it did."`
 	Ctl     ctlCommand     `cmd:"" help:"Ask a running replica."`
+	Check   checkCommand   `cmd:"" name:"check-config" help:"Check a configuration, and show what is in force and where it comes from."`
 	Version versionCommand `cmd:"" help:"Print the version."`
 }
 
@@ -45,7 +48,23 @@ type shell struct {
 	ctx            context.Context
 	stdout, stderr io.Writer
 	log            *slog.Logger
+	level          *slog.LevelVar // of log
+	logLevel       *slog.Level    // the flag; nil when it isn't given
 }
+
+// setLog logs from now on as a configuration says.
+func (sh *shell) setLog(cfg config.LogConfig) {
+	sh.level.Set(cfg.Level)
+	options := &slog.HandlerOptions{Level: sh.level}
+	if cfg.Format == config.JSONLog {
+		sh.log = slog.New(slog.NewJSONHandler(sh.stderr, options))
+	} else {
+		sh.log = slog.New(slog.NewTextHandler(sh.stderr, options))
+	}
+}
+
+// errTold says that a command failed and has already said why.
+var errTold = errors.New("failed")
 
 // run is main without the process: it returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
@@ -67,13 +86,33 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "rhizome: %v\nTry: rhizome --help\n", err)
 		return 2
 	}
-	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: cli.LogLevel}))
-	err = parsed.Run(&shell{ctx, stdout, stderr, log})
-	if err != nil && !errors.Is(err, context.Canceled) {
+	sh := &shell{ctx: ctx, stdout: stdout, stderr: stderr, level: new(slog.LevelVar), logLevel: cli.LogLevel}
+	sh.setLog(config.LogConfig{Level: logLevel(cli.LogLevel)})
+	err = parsed.Run(sh)
+	var bad *config.Error
+	switch {
+	case err == nil || errors.Is(err, context.Canceled):
+		return 0
+	case errors.Is(err, errTold):
+	case errors.As(err, &bad):
+		fmt.Fprintf(stderr, "rhizome: the configuration can't be used\n%v\n", bad)
+	default:
 		fmt.Fprintln(stderr, "rhizome:", err)
-		return 1
 	}
-	return 0
+	return 1
+}
+
+// logLevel is the level for commands that read no configuration: the flag's, or
+// the variable's where that is one.
+func logLevel(flag *slog.Level) slog.Level {
+	var level slog.Level
+	if flag != nil {
+		return *flag
+	}
+	if err := level.UnmarshalText([]byte(os.Getenv("RHIZOME_LOG_LEVEL"))); err != nil {
+		return slog.LevelInfo
+	}
+	return level
 }
 
 type versionCommand struct{}

@@ -1,90 +1,127 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
+	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/config"
 	"github.com/rhizome-router/rhizome/cost"
 	"github.com/rhizome-router/rhizome/engine"
 	"github.com/rhizome-router/rhizome/engine/model"
 	"github.com/rhizome-router/rhizome/fleet"
 	"github.com/rhizome-router/rhizome/gateway"
+	"github.com/rhizome-router/rhizome/gateway/otlp"
 	"github.com/rhizome-router/rhizome/index"
 	"github.com/rhizome-router/rhizome/route"
 )
 
-// replicaConfig is all that a replica is made from.
-type replicaConfig struct {
-	Workers []engine.Spec
-	Policy  route.Policy
-	Gateway gateway.Config
-	Name    string
-	// Grace is how long running requests may take after the end was asked for.
-	Grace time.Duration
-	Seed  uint64
-}
-
 // replica is one router: its parts in the order of the house, and its two
 // listeners, which are open before run is called.
 type replica struct {
-	fleet   *fleet.Fleet
-	router  *route.Router
+	fleet  *fleet.Fleet
+	router *route.Router
+	traces *otlp.Exporter // nil: none
+	front  atomic.Pointer[front]
+	data   net.Listener
+	admin  net.Listener
+	grace  time.Duration
+	log    *slog.Logger
+	level  *slog.LevelVar
+
+	inForce atomic.Pointer[inForce]
+}
+
+// front is what serves requests that come now: a gateway and its admin side.
+type front struct {
 	gateway *gateway.Gateway
-	data    net.Listener
-	admin   net.Listener
-	grace   time.Duration
-	log     *slog.Logger
+	admin   http.Handler
 }
 
 // newReplica puts a replica together and opens its listeners.
-func newReplica(cfg replicaConfig, log *slog.Logger) (*replica, error) {
-	cfg.Gateway = cfg.Gateway.WithDefaults()
-	if err := cfg.Gateway.Validate(); err != nil {
+func newReplica(loaded *config.Loaded, sh *shell) (*replica, error) {
+	if len(loaded.Config.Workers) == 0 {
+		return nil, errors.New("no workers: name at least one with --worker or in the configuration file, or try rhizome demo")
+	}
+	r := &replica{grace: loaded.Config.Grace, log: sh.log, level: sh.level}
+	r.inForce.Store(&inForce{running: loaded, since: time.Now(), succeeded: true})
+	if err := r.build(loaded.Config); err != nil {
+		r.abandon()
 		return nil, err
-	}
-	time := clock.Real()
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-
-	prefixes := index.New(index.Config{Seed: cfg.Seed})
-	sent := index.NewApprox(index.ApproxConfig{Seed: cfg.Seed})
-	workers, err := fleet.New(fleet.Config{}, fleet.Deps{Index: prefixes, Approx: sent, Clock: time, Log: log}, cfg.Workers, classOf)
-	if err != nil {
-		return nil, err
-	}
-	router := route.New(route.Config{Policy: cfg.Policy, Weights: cost.DefaultWeights(), Article: cost.DefaultArticle(), Seed: cfg.Seed},
-		route.Deps{Fleet: workers, Index: prefixes, Approx: sent, Clock: time})
-	registry.MustRegister(workers.Collector(), router.Collector())
-	front, err := gateway.New(cfg.Gateway, gateway.Deps{
-		Decider: router, Models: func() []engine.Model { return workers.View().Models() }, Ready: workers.Ready,
-		Workers:    func() any { return workers.Describe() },
-		Index:      func() any { return workers.DescribeIndex() },
-		Explain:    func(id string) (any, bool) { return router.Explain(id) },
-		Registerer: registry, Gatherer: registry, Log: log, Clock: time, Replica: cfg.Name,
-	})
-	if err != nil {
-		return nil, err
-	}
-	r := &replica{fleet: workers, router: router, gateway: front, grace: cfg.Grace, log: log}
-	if r.data, err = net.Listen("tcp", cfg.Gateway.Listen); err != nil {
-		return nil, fmt.Errorf("open the data port: %w", err)
-	}
-	if r.admin, err = net.Listen("tcp", cfg.Gateway.Admin.Listen); err != nil {
-		r.data.Close()
-		return nil, fmt.Errorf("open the admin port: %w", err)
 	}
 	return r, nil
 }
+
+// build makes the parts, in the order of the house, and opens the listeners.
+func (r *replica) build(cfg config.Config) (err error) {
+	time, seed := clock.Real(), cmp.Or(cfg.Seed, uint64(time.Now().UnixNano()))
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+
+	cfg.Index.Seed, cfg.Approx.Seed, cfg.Route.Seed = seed, seed, seed
+	prefixes, sent := index.New(cfg.Index), index.NewApprox(cfg.Approx)
+	r.fleet, err = fleet.New(cfg.Fleet, fleet.Deps{Index: prefixes, Approx: sent, Clock: time, Log: r.log}, cfg.Workers, classOf)
+	if err != nil {
+		return err
+	}
+	r.router = route.New(cfg.Route, route.Deps{Fleet: r.fleet, Index: prefixes, Approx: sent, Clock: time})
+	registry.MustRegister(r.fleet.Collector(), r.router.Collector(), newConfigMetrics(&r.inForce))
+	host, _ := os.Hostname()
+	name := cmp.Or(cfg.Name, host, "rhizome")
+	var tracer trace.Tracer
+	if cfg.Gateway.Trace.Endpoint != "" {
+		if r.traces, err = otlp.New(context.Background(), cfg.Gateway.Trace, name, r.log); err != nil {
+			return err
+		}
+		tracer = r.traces.Tracer()
+	}
+	door, err := gateway.New(cfg.Gateway, gateway.Deps{
+		Decider: r.router, Models: func() []engine.Model { return r.fleet.View().Models() }, Ready: r.fleet.Ready,
+		Workers: func() any { return r.fleet.Describe() },
+		Index:   func() any { return r.fleet.DescribeIndex() },
+		Config:  func() any { return r.inForce.Load().describe() },
+		Explain: func(id string) (any, bool) { return r.router.Explain(id) }, SetDraining: r.fleet.SetDraining,
+		Registerer: registry, Gatherer: registry, Log: r.log, Clock: time, Replica: name, Tracer: tracer,
+	})
+	if err != nil {
+		return err
+	}
+	r.setFront(door)
+	if r.data, err = net.Listen("tcp", cfg.Gateway.Listen); err != nil {
+		return fmt.Errorf("open the data port: %w", err)
+	}
+	if r.admin, err = net.Listen("tcp", cfg.Gateway.Admin.Listen); err != nil {
+		return fmt.Errorf("open the admin port: %w", err)
+	}
+	return nil
+}
+
+// abandon lets go of what build made before it failed.
+func (r *replica) abandon() {
+	if r.data != nil {
+		r.data.Close()
+	}
+	if r.traces != nil {
+		r.traces.Close()
+	}
+}
+
+// setFront has g serve the requests that come from now on.
+func (r *replica) setFront(g *gateway.Gateway) { r.front.Store(&front{g, g.Admin()}) }
 
 // run serves until ctx ends and everything it started has returned. The front
 // door closes first, so that running requests still find the rest of the house
@@ -96,18 +133,29 @@ func (r *replica) run(ctx context.Context) error {
 	var adminErr error
 	wg.Go(func() { r.fleet.Run(house) })
 	wg.Go(func() {
-		if adminErr = gateway.Serve(house, r.admin, r.gateway.Admin(), r.grace, r.log); adminErr != nil {
+		admin := http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { r.front.Load().admin.ServeHTTP(w, q) })
+		if adminErr = gateway.Serve(house, r.admin, admin, r.grace, r.log); adminErr != nil {
 			r.log.Error("admin port", "err", adminErr)
 		}
 	})
-	r.log.Info("serving", "data", "http://"+r.data.Addr().String(), "admin", "http://"+r.admin.Addr().String())
+	settings := r.inForce.Load().running.Config.Gateway
+	scheme := "http://"
+	if settings.TLS.Cert != "" {
+		scheme = "https://"
+	}
+	r.log.Info("serving", "data", scheme+r.data.Addr().String(), "admin", "http://"+r.admin.Addr().String())
 	context.AfterFunc(ctx, func() {
 		r.log.Info("ending: no new requests", "grace", r.grace)
-		r.gateway.Drain()
+		r.front.Load().gateway.Drain()
 	})
-	err := gateway.Serve(ctx, r.data, r.gateway, r.grace, r.log)
+	data := http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { r.front.Load().gateway.ServeHTTP(w, q) })
+	err := settings.Serve(ctx, r.data, data, r.grace, r.log)
+	r.front.Load().gateway.Close()
 	closeHouse()
 	wg.Wait()
+	if r.traces != nil {
+		r.traces.Close()
+	}
 	return errors.Join(err, adminErr)
 }
 
@@ -128,21 +176,6 @@ func classOf(spec engine.Spec) (cost.Class, error) {
 	class.KVBytes = float64(p.KVBytesPerToken)
 	class.CapacityTokens = float64(p.PoolTokens)
 	return class, nil
-}
-
-// parseWorkers reads --worker lines.
-func parseWorkers(lines []string) ([]engine.Spec, error) {
-	var specs []engine.Spec
-	var errs []error
-	for _, line := range lines {
-		spec, err := engine.ParseSpec(line)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--worker %q: %w", line, err))
-			continue
-		}
-		specs = append(specs, spec)
-	}
-	return specs, errors.Join(errs...)
 }
 
 func policyNames() string {

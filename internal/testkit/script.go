@@ -50,6 +50,9 @@ func SendSplit(s string, at ...int) Step {
 	return Send(append(pieces, s[from:])...)
 }
 
+// SendFirst writes the first n bytes of s, or all of it; the rest never comes.
+func SendFirst(s string, n int) Step { return Send(s[:min(max(n, 0), len(s))]) }
+
 // Wait holds the script until ch is closed or gives a value. It ends the
 // connection when the peer or the worker closes first.
 func Wait[T any](ch <-chan T) Step {
@@ -121,6 +124,28 @@ func SSEHead() string {
 
 // Chunk is one chunk of a chunked body; Chunk("") is its regular end.
 func Chunk(s string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(s), s) }
+
+// LastChunk ends a chunked body with trailers, lines such as "X-Sum: 3".
+func LastChunk(trailers ...string) string {
+	var b strings.Builder
+	b.WriteString("0\r\n")
+	for _, t := range trailers {
+		b.WriteString(t + "\r\n")
+	}
+	b.WriteString("\r\n")
+	return b.String()
+}
+
+// Chunked is a whole response in chunks, one a piece.
+func Chunked(status int, pieces []string, headers ...string) string {
+	var b strings.Builder
+	b.WriteString(Head(status, append(headers, "Transfer-Encoding: chunked")...))
+	for _, p := range pieces {
+		b.WriteString(Chunk(p))
+	}
+	b.WriteString(Chunk(""))
+	return b.String()
+}
 
 // SSE is a whole chunked event stream with one chunk an event: each event gets
 // "data: " in front and an empty line behind.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -25,6 +26,8 @@ type Worker struct {
 	mu       sync.Mutex
 	scripts  []Script
 	fallback Script
+	fixed    map[string]Script
+	choose   func(Request) Script
 	conns    map[net.Conn]bool
 	count    int
 }
@@ -32,9 +35,12 @@ type Worker struct {
 // Request is one request as a worker received it.
 type Request struct {
 	Raw      string // head and body as they were on the wire
+	Proto    string // HTTP/1.1
 	Method   string
 	Target   string // the request line's second word
-	Header   http.Header
+	Host     string
+	Header   http.Header // without Host, framing and trailers
+	Trailer  http.Header
 	Length   int64 // Content-Length; -1 when chunked
 	Body     string
 	PeerGone <-chan struct{} // closed when the peer closes this connection before its next request
@@ -86,7 +92,27 @@ func (w *Worker) Always(steps ...Step) {
 	w.fallback = steps
 }
 
-// Count returns how many requests have arrived so far.
+// Choose lets f pick the script for each request that none given in advance is
+// left for; a nil script means the fallback.
+func (w *Worker) Choose(f func(Request) Script) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.choose = f
+}
+
+// On sets what answers requests to one path, such as a health probe: always the
+// same, and such requests are neither counted nor remembered.
+func (w *Worker) On(path string, steps ...Step) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fixed == nil {
+		w.fixed = make(map[string]Script)
+	}
+	w.fixed[path] = steps
+}
+
+// Count returns how many requests have arrived so far, those to paths of On
+// left out.
 func (w *Worker) Count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -152,7 +178,7 @@ func (w *Worker) serve(c net.Conn) {
 	var wire bytes.Buffer
 	br := bufio.NewReader(io.TeeReader(c, &wire))
 	for {
-		req, err := readRequest(br, &wire)
+		req, err := readRequest(br, &wire, c)
 		if err != nil {
 			return
 		}
@@ -184,16 +210,32 @@ func (w *Worker) serve(c net.Conn) {
 	}
 }
 
+// dropScripts forgets the scripts still to be used.
+func (w *Worker) dropScripts() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.scripts = nil
+}
+
 // take records a request and returns the script that answers it.
 func (w *Worker) take(req Request) Script {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	path, _, _ := strings.Cut(req.Target, "?")
+	if s, ok := w.fixed[path]; ok {
+		return s
+	}
 	w.count++
 	select {
 	case w.requests <- req:
 	default: // nobody reads them: the count is enough
 	}
 	if len(w.scripts) == 0 {
+		if w.choose != nil {
+			if s := w.choose(req); s != nil {
+				return s
+			}
+		}
 		return w.fallback
 	}
 	s := w.scripts[0]
@@ -202,11 +244,17 @@ func (w *Worker) take(req Request) Script {
 }
 
 // readRequest reads one request and cuts its exact bytes out of wire, which
-// also holds what the reader has read ahead.
-func readRequest(br *bufio.Reader, wire *bytes.Buffer) (Request, error) {
+// also holds what the reader has read ahead. A peer that asks for leave to send
+// its body gets it through w.
+func readRequest(br *bufio.Reader, wire *bytes.Buffer, w io.Writer) (Request, error) {
 	r, err := http.ReadRequest(br)
 	if err != nil {
 		return Request{}, fmt.Errorf("read a request: %w", err)
+	}
+	if strings.EqualFold(r.Header.Get("Expect"), "100-continue") {
+		if _, err := io.WriteString(w, "HTTP/1.1 100 Continue\r\n\r\n"); err != nil {
+			return Request{}, fmt.Errorf("let the peer continue: %w", err)
+		}
 	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -214,11 +262,14 @@ func readRequest(br *bufio.Reader, wire *bytes.Buffer) (Request, error) {
 	}
 	raw := wire.Next(wire.Len() - br.Buffered())
 	return Request{
-		Raw:    string(raw),
-		Method: r.Method,
-		Target: r.RequestURI,
-		Header: r.Header,
-		Length: r.ContentLength,
-		Body:   string(body),
+		Raw:     string(raw),
+		Proto:   r.Proto,
+		Method:  r.Method,
+		Target:  r.RequestURI,
+		Header:  r.Header,
+		Length:  r.ContentLength,
+		Body:    string(body),
+		Host:    r.Host,
+		Trailer: r.Trailer,
 	}, nil
 }

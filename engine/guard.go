@@ -1,0 +1,128 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// ErrForbidden says that a host or an address may not be a worker's.
+var ErrForbidden = errors.New("not allowed as a worker")
+
+// Guard says which hosts may be workers, so that whoever can name one can't
+// make the router talk to whatever it can reach. A name is checked when a
+// worker is made, the address it leads to each time it is dialled: names can
+// lead elsewhere later. The zero value allows all but addresses that are never
+// a worker's: unspecified, multicast and link-local ones, among them those of
+// clouds' metadata services.
+type Guard struct {
+	// Hosts are the names that workers may have, as host, as *.domain for all
+	// below it, or as a range of addresses (10.0.0.0/8), whatever their names.
+	// A name's addresses must not be loopback's then, unless a range allows
+	// them. Default: any.
+	Hosts []string `yaml:"hosts,omitempty"`
+}
+
+// Validate says which of the hosts can't be read.
+func (g Guard) Validate() error {
+	var errs []error
+	for _, h := range g.Hosts {
+		_, rangeErr := netip.ParsePrefix(h)
+		name := strings.TrimPrefix(h, "*.")
+		if rangeErr != nil && (name == "" || strings.ContainsFunc(name, notInHost)) {
+			errs = append(errs, fmt.Errorf("hosts: %q is no host, no *.domain and no range of addresses", h))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Check reports whether a host may be a worker; the error wraps ErrForbidden.
+// A name may, for now, where ranges are given: its addresses are checked when
+// it is dialled.
+func (g Guard) Check(host string) error {
+	addr, err := netip.ParseAddr(host)
+	if err == nil {
+		return g.checkAddr(addr, g.named(host))
+	}
+	if len(g.Hosts) == 0 || g.named(host) || g.hasRanges() {
+		return nil
+	}
+	return fmt.Errorf("%w: host %s is not in the list of hosts", ErrForbidden, host)
+}
+
+// named reports whether the list names a host.
+func (g Guard) named(host string) bool {
+	host = strings.ToLower(host)
+	for _, h := range g.Hosts {
+		h = strings.ToLower(h)
+		if domain, ok := strings.CutPrefix(h, "*"); h == host || ok && strings.HasSuffix(host, domain) {
+			return true
+		}
+	}
+	return false
+}
+
+func (g Guard) hasRanges() bool {
+	for _, h := range g.Hosts {
+		if _, err := netip.ParsePrefix(h); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// checkAddr reports whether an address may be a worker's; named says that its
+// host is in the list.
+func (g Guard) checkAddr(addr netip.Addr, named bool) error {
+	addr = addr.Unmap().WithZone("")
+	switch {
+	case g.inRange(addr):
+		return nil
+	case addr.IsUnspecified(), addr.IsMulticast(), addr.IsLinkLocalUnicast():
+		return fmt.Errorf("%w: %s is an address of no worker", ErrForbidden, addr)
+	case len(g.Hosts) > 0 && !named:
+		return fmt.Errorf("%w: address %s is in none of the ranges", ErrForbidden, addr)
+	}
+	return nil
+}
+
+// deadPeerTimeout is how long a peer may acknowledge nothing, and keepAlive
+// asks it in time: a worker that vanished is noticed within half a minute, one
+// that computes for an hour is not disturbed.
+const deadPeerTimeout = 25 * time.Second
+
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}
+
+// dialer returns a dialer for a host that checks the address it connects to,
+// after the name was resolved.
+func (g Guard) dialer(host string) *net.Dialer {
+	named := g.named(host)
+	_, literal := netip.ParseAddr(host)
+	return &net.Dialer{Timeout: connectTimeout, KeepAliveConfig: keepAlive,
+		Control: func(_, address string, c syscall.RawConn) error {
+			at, err := netip.ParseAddrPort(address)
+			if err != nil {
+				return fmt.Errorf("%w: %w", ErrForbidden, err)
+			}
+			if len(g.Hosts) > 0 && literal != nil && host != "localhost" && at.Addr().IsLoopback() && !g.inRange(at.Addr()) {
+				return fmt.Errorf("%w: %s leads to %s", ErrForbidden, host, at.Addr())
+			}
+			if err := g.checkAddr(at.Addr(), named); err != nil {
+				return err
+			}
+			return limitSilence(c)
+		}}
+}
+
+func (g Guard) inRange(addr netip.Addr) bool {
+	for _, h := range g.Hosts {
+		if p, err := netip.ParsePrefix(h); err == nil && p.Contains(addr.Unmap()) {
+			return true
+		}
+	}
+	return false
+}

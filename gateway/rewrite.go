@@ -1,0 +1,163 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+
+	"github.com/rhizome-router/rhizome/prompt"
+	"github.com/rhizome-router/rhizome/route"
+)
+
+// The named rewrites. Each puts bytes behind the body's opening brace, or
+// replaces one value's bytes; nothing is encoded anew.
+const (
+	rewriteUsage       = "usage"
+	rewriteRank        = "dp_rank"
+	rewriteServedModel = "served_model_name"
+	rewriteDecode      = "decode" // of the whole body, its Content-Encoding alone
+)
+
+var rewriteNames = []string{rewriteUsage, rewriteRank, rewriteServedModel, rewriteDecode}
+
+// splice is one change: what stands at a place gives way to text.
+type splice struct {
+	at   prompt.Span
+	text string
+}
+
+// splicesOf returns the changes to a plain JSON body that the named rewrites
+// make for a worker's rank. With usage, strip says that the caller did not ask
+// for the event that the change makes the worker send.
+func splicesOf(body []byte, p *prompt.Request, names []string, rank int16, whole bool) (out []splice, strip bool) {
+	first := bytes.IndexByte(body, '{') + 1
+	front := prompt.Span{Start: first, End: first}
+	for _, name := range names {
+		switch {
+		case name == rewriteRank && rank >= 0:
+			out = append(out, splice{front, fmt.Sprintf(`"routed_dp_rank":%d,"data_parallel_rank":%[1]d,`, rank)})
+		case name == rewriteServedModel && p.ModelAt.End > 0:
+			quoted, err := json.Marshal(p.Model)
+			if err == nil && !bytes.Equal(quoted, body[p.ModelAt.Start:p.ModelAt.End]) {
+				out = append(out, splice{p.ModelAt, string(quoted)})
+			}
+		case name == rewriteUsage && whole && p.Stream && !p.IncludeUsage && (p.Kind == prompt.Chat || p.Kind == prompt.Completion):
+			out, strip = append(out, askForUsage(body, p.StreamOptionsAt, front)), true
+		}
+	}
+	slices.SortStableFunc(out, func(a, b splice) int { return a.at.Start - b.at.Start })
+	return out, strip
+}
+
+// askForUsage sets include_usage in the member stream_options, which stands at
+// options, or makes that member at front.
+func askForUsage(body []byte, options, front prompt.Span) splice {
+	value := body[options.Start:options.End]
+	if len(value) == 0 {
+		return splice{front, `"stream_options":{"include_usage":true},`}
+	}
+	if value[0] != '{' { // null
+		return splice{options, `{"include_usage":true}`}
+	}
+	inner := options.Start + 1
+	asks, comma := prompt.Span{}, ""
+	d := decoder(value)
+	_, _ = d.ReadToken() // the syntax was checked
+	for d.PeekKind() == '"' {
+		comma = ","
+		name, _ := d.ReadToken()
+		found := name.String() == "include_usage"
+		v, err := d.ReadValue()
+		if err != nil {
+			break
+		}
+		if end := options.Start + int(d.InputOffset()); found { // of several the last counts
+			asks = prompt.Span{Start: end - len(v), End: end}
+		}
+	}
+	if asks.End > 0 {
+		return splice{asks, "true"}
+	}
+	return splice{prompt.Span{Start: inner, End: inner}, `"include_usage":true` + comma}
+}
+
+// payload is a body as one worker gets it.
+type payload struct {
+	pieces [][]byte // in memory
+	rest   *rest    // what follows them; nil for nothing
+	length int64    // bytes of all; -1 when not known yet
+	plain  bool     // it is sent without its Content-Encoding
+}
+
+// payload returns x's body for a decision: as received, but for the rewrites
+// that are on.
+func (x *exchange) payload(d *route.Decision) payload {
+	p := payload{rest: x.body.rest, length: int64(len(x.body.received))}
+	if p.rest != nil {
+		p.length = x.r.ContentLength
+	}
+	var changes []splice
+	if len(x.rewrites) > 0 && x.json {
+		changes, x.strip = splicesOf(x.body.plain, x.prompt, x.rewrites, d.Target.Rank, p.rest == nil)
+	}
+	base := x.body.received
+	if (len(changes) > 0 || slices.Contains(x.rewrites, rewriteDecode)) && encoded(x.r.Header.Values("Content-Encoding")) {
+		base, p.plain, p.length = x.body.plain, true, int64(len(x.body.plain))
+	}
+	at := 0
+	for _, c := range changes {
+		p.pieces = append(p.pieces, base[at:c.at.Start], []byte(c.text))
+		at = c.at.End
+		if p.length >= 0 {
+			p.length += int64(len(c.text) - (c.at.End - c.at.Start))
+		}
+	}
+	p.pieces = append(p.pieces, base[at:])
+	return p
+}
+
+// upload is a payload on its way to a worker. The transport closes it when it
+// needs it no more, perhaps while a Read of it waits for the client.
+type upload struct {
+	mu     sync.Mutex
+	pieces [][]byte
+	rest   *rest
+	closed bool
+	done   func()
+}
+
+func (u *upload) Read(p []byte) (int, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for len(u.pieces) > 0 && len(u.pieces[0]) == 0 {
+		u.pieces = u.pieces[1:]
+	}
+	switch {
+	case u.closed:
+		return 0, io.ErrClosedPipe
+	case len(u.pieces) > 0:
+		n := copy(p, u.pieces[0])
+		u.pieces[0] = u.pieces[0][n:]
+		return n, nil
+	case u.rest == nil:
+		return 0, io.EOF
+	}
+	u.rest.begun.Store(true)
+	return u.rest.Read(p)
+}
+
+func (u *upload) Close() error {
+	if u.rest != nil && u.rest.begun.Load() {
+		u.rest.abandon()
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.closed {
+		u.closed = true
+		u.done()
+	}
+	return nil
+}

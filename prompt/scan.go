@@ -1,0 +1,329 @@
+package prompt
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// Scanner reads a JSON body while it arrives: each byte is looked at once,
+// checked, and never copied. It notes where the members of the one top-level
+// object are that routing needs. The zero value is ready; it is not safe for
+// concurrent use.
+type Scanner struct {
+	pos   int // bytes read so far
+	state scanState
+	open  []byte // the containers that are open, '{' or '['
+	err   error
+
+	literal string // what is left of true, false or null
+	hex     int    // digits left of a \u escape
+	isKey   bool   // the string is a member's name
+	keyFrom int    // where the last top-level name started
+
+	at      int // the top-level member being read, as an index of wanted; -1 for others
+	members [len(wanted)]member
+}
+
+// maxDepth bounds how deep a body may nest.
+const maxDepth = 10000
+
+type scanState uint8
+
+const (
+	start        scanState = iota // the opening brace of the body
+	value                         // a value
+	valueOrEnd                    // the first value of an array, or its end
+	key                           // a name
+	keyOrEnd                      // the first name of an object, or its end
+	colon                         // the colon behind a name
+	after                         // what follows a value: a comma or an end
+	text                          // inside a string
+	escape                        // behind a backslash
+	escapeHex                     // the digits of \u
+	literal                       // inside true, false or null
+	minus                         // behind a number's sign
+	zero                          // behind a leading zero
+	digits                        // digits before the point
+	point                         // behind the point
+	fraction                      // digits behind the point
+	exponent                      // behind the e
+	exponentSign                  // behind the e's sign
+	power                         // digits of the exponent
+	done                          // behind the body's object
+)
+
+// Scan reads what is new in body, which is what has arrived so far and holds
+// all that earlier calls were given. The error is a [*SyntaxError]; once there
+// is one it stays.
+func (s *Scanner) Scan(body []byte) error {
+	for s.err == nil && s.pos < len(body) {
+		if s.state == text {
+			s.skipText(body)
+			if s.pos == len(body) {
+				break
+			}
+		}
+		if msg := s.step(body[s.pos], body); msg != "" {
+			s.err = &SyntaxError{int64(s.pos), msg}
+			break
+		}
+		s.pos++
+	}
+	return s.err
+}
+
+// End tells that the body is whole.
+func (s *Scanner) End() error {
+	if s.err == nil && s.state != done {
+		s.err = &SyntaxError{int64(s.pos), "the body ends too early"}
+	}
+	return s.err
+}
+
+// skipText moves over the plain bytes of a string, eight at a time, and over
+// its short escapes.
+func (s *Scanner) skipText(body []byte) {
+	i := s.pos
+	for {
+		i = plainUntil(body, i)
+		if i+1 >= len(body) || body[i] != '\\' || !isShortEscape(body[i+1]) {
+			break
+		}
+		i += 2
+	}
+	s.pos = i
+}
+
+// plainUntil returns where, from i on, the next byte is that is not plain text
+// in a string: a quote, a backslash, or below 0x20.
+func plainUntil(body []byte, i int) int {
+	for ; i+16 <= len(body); i += 16 {
+		b := body[i : i+16 : i+16]
+		low, high := ends(binary.LittleEndian.Uint64(b)), ends(binary.LittleEndian.Uint64(b[8:]))
+		if low|high == 0 {
+			continue
+		}
+		if low != 0 {
+			return i + bits.TrailingZeros64(low)/8
+		}
+		return i + 8 + bits.TrailingZeros64(high)/8
+	}
+	for i < len(body) && body[i] >= 0x20 && body[i] != '"' && body[i] != '\\' {
+		i++
+	}
+	return i
+}
+
+// ends has the top bit of each of eight bytes set that is not plain text. A
+// borrow can set one too many, but only above the first, which is the one that
+// counts.
+func ends(x uint64) uint64 {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	// With bit 1 flipped the quote (0x22) comes to stand right above the control
+	// characters, and blank and exclamation mark behind it.
+	low, slash := x^0x02*ones, x^'\\'*ones
+	return ((low-0x21*ones)&^low | (slash-ones)&^slash) & tops
+}
+
+// isShortEscape reports whether c may stand behind a backslash, \u left out.
+func isShortEscape(c byte) bool {
+	switch c {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return true
+	}
+	return false
+}
+
+// step reads one byte; a message says what is wrong with it.
+func (s *Scanner) step(c byte, body []byte) string {
+	if s.state >= zero && s.state <= power && s.state != point && s.state != exponent && s.state != exponentSign {
+		if s.number(c) {
+			return ""
+		}
+		s.ended(s.pos) // the byte behind a number is looked at as such
+	}
+	switch s.state {
+	case text:
+		return s.inText(c, body)
+	case escape:
+		switch {
+		case isShortEscape(c):
+			s.state = text
+		case c == 'u':
+			s.state, s.hex = escapeHex, 4
+		default:
+			return "an escape that JSON does not know"
+		}
+		return ""
+	case escapeHex:
+		if !isHex(c) {
+			return "want a hexadecimal digit"
+		}
+		if s.hex--; s.hex == 0 {
+			s.state = text
+		}
+		return ""
+	case literal:
+		if c != s.literal[0] {
+			return "want true, false or null"
+		}
+		if s.literal = s.literal[1:]; s.literal == "" {
+			s.ended(s.pos + 1)
+		}
+		return ""
+	case minus, point, exponent, exponentSign:
+		return s.needDigit(c)
+	}
+	switch c {
+	case ' ', '\t', '\r', '\n':
+		return ""
+	}
+	return s.structure(c)
+}
+
+// structure reads a byte between values.
+func (s *Scanner) structure(c byte) string {
+	switch s.state {
+	case start:
+		if c != '{' {
+			return "the body must be a JSON object"
+		}
+		s.push(c)
+	case colon:
+		if c != ':' {
+			return "want a colon behind the name"
+		}
+		s.state = value
+	case key, keyOrEnd:
+		switch {
+		case c == '"':
+			s.isKey, s.state = true, text
+			if len(s.open) == 1 {
+				s.keyFrom = s.pos
+			}
+		case c == '}' && s.state == keyOrEnd:
+			s.pop()
+		default:
+			return "want a member's name"
+		}
+	case after:
+		inObject := s.open[len(s.open)-1] == '{'
+		switch {
+		case c == ',' && inObject:
+			s.state = key
+		case c == ',':
+			s.state = value
+		case c == '}' && inObject, c == ']' && !inObject:
+			s.pop()
+		case inObject:
+			return "want a comma or }"
+		default:
+			return "want a comma or ]"
+		}
+	case done:
+		return "data after the JSON object"
+	default:
+		if c == ']' && s.state == valueOrEnd {
+			s.pop()
+			return ""
+		}
+		return s.begin(c)
+	}
+	return ""
+}
+
+// begin reads the first byte of a value.
+func (s *Scanner) begin(c byte) string {
+	s.began(c)
+	switch {
+	case c == '"':
+		s.isKey, s.state = false, text
+	case c == '{', c == '[':
+		if len(s.open) == maxDepth {
+			return "nested too deep"
+		}
+		s.push(c)
+	case c == '-':
+		s.state = minus
+	case c == '0':
+		s.state = zero
+	case c >= '1' && c <= '9':
+		s.state = digits
+	case c == 't':
+		s.state, s.literal = literal, "rue"
+	case c == 'f':
+		s.state, s.literal = literal, "alse"
+	case c == 'n':
+		s.state, s.literal = literal, "ull"
+	default:
+		return "want a value"
+	}
+	return ""
+}
+
+func (s *Scanner) push(c byte) {
+	s.open = append(s.open, c)
+	s.state = valueOrEnd
+	if c == '{' {
+		s.state = keyOrEnd
+	}
+}
+
+func (s *Scanner) pop() {
+	s.open = s.open[:len(s.open)-1]
+	s.ended(s.pos + 1)
+}
+
+func (s *Scanner) inText(c byte, body []byte) string {
+	switch {
+	case c == '\\':
+		s.state = escape
+	case c < 0x20:
+		return "a control character in a string"
+	case !s.isKey:
+		s.ended(s.pos + 1)
+	default:
+		s.state = colon
+		if len(s.open) == 1 {
+			s.at = indexOf(body[s.keyFrom : s.pos+1])
+		}
+	}
+	return ""
+}
+
+// number reads a byte of a number that could end here; false when it has.
+func (s *Scanner) number(c byte) bool {
+	digit := c >= '0' && c <= '9'
+	switch {
+	case digit && s.state != zero:
+	case c == '.' && (s.state == zero || s.state == digits):
+		s.state = point
+	case (c == 'e' || c == 'E') && s.state != power:
+		s.state = exponent
+	default:
+		return false
+	}
+	return true
+}
+
+func (s *Scanner) needDigit(c byte) string {
+	switch {
+	case (c == '+' || c == '-') && s.state == exponent:
+		s.state = exponentSign
+	case c < '0' || c > '9':
+		return "want a digit"
+	case s.state == minus && c == '0':
+		s.state = zero
+	case s.state == minus:
+		s.state = digits
+	case s.state == point:
+		s.state = fraction
+	default:
+		s.state = power
+	}
+	return ""
+}
+
+func isHex(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
+}

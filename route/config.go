@@ -1,0 +1,76 @@
+package route
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/rhizome-router/rhizome/cost"
+)
+
+// Config chooses how requests are placed.
+type Config struct {
+	// Policy is the rule by which workers are chosen: rhizome, article,
+	// round-robin, least-requests, random or sticky.
+	Policy Policy `yaml:"policy"`
+	// Weights are the exchange rates of the policy rhizome, 0 or more. Nobody
+	// should need to change them; an experiment may.
+	Weights cost.Weights `yaml:"weights"`
+	// Article holds the parameters of the policy article, 0 or more.
+	Article cost.Article `yaml:"article"`
+	// Explained is how many decisions can be explained afterwards, 1 to 1
+	// million. Default 4096.
+	Explained int `yaml:"explained" config:"fixed"`
+	// TierGate trusts hits on a lower tier less while its link is congested
+	// (AIMD on its utilisation, see cost.Gate). Off by default.
+	TierGate bool `yaml:"tier_gate"`
+	// Seed is that of all random choices.
+	Seed uint64 `yaml:"-"`
+	// Fixed keeps the workers' constants as they were given: nothing is
+	// learned of them.
+	Fixed bool `yaml:"-"`
+	// Fits is what an earlier process learned: see Router.FitStates.
+	Fits map[ClassKey]cost.FitState `yaml:"-"`
+}
+
+// DefaultConfig is what the product ships with.
+func DefaultConfig() Config {
+	return Config{Policy: Rhizome, Weights: cost.DefaultWeights(), Article: cost.DefaultArticle(), Explained: defaultExplained}
+}
+
+const (
+	defaultExplained = 4096
+	maxExplained     = 1_000_000
+)
+
+// Validate says what in c can't work; each problem begins with its key.
+func (c *Config) Validate() error {
+	var errs []error
+	if _, err := ParsePolicy(string(c.Policy)); err != nil {
+		errs = append(errs, fmt.Errorf("policy: %w", err))
+	}
+	w, a := &c.Weights, &c.Article
+	for _, f := range []struct {
+		key string
+		is  float64
+	}{
+		{"weights.own_decode", w.OwnDecode}, {"weights.prefill_externality", w.PrefillExternality},
+		{"weights.kv_externality", w.KVExternality}, {"weights.queue_externality", w.QueueExternality},
+		{"article.prefill_micros", a.PrefillMicros}, {"article.decode_micros", a.DecodeMicros},
+		{"article.decode_square_micros", a.DecodeSquareMicros}, {"article.tier_weight", a.TierWeight},
+		{"article.head_of_line_micros", a.HeadOfLineMicros}, {"article.queue_slack", a.QueueSlack},
+		{"article.affinity_micros", a.AffinityMicros}, {"article.affinity_per_second", a.AffinityPerSecond},
+		{"article.expected_micros", a.ExpectedMicros}, {"article.kv_bytes", a.KVBytes},
+	} {
+		if !(f.is >= 0) || math.IsInf(f.is, 0) {
+			errs = append(errs, fmt.Errorf("%s is %v: want a number of 0 or more", f.key, f.is))
+		}
+	}
+	if !(a.BytesPerMicro > 0) || math.IsInf(a.BytesPerMicro, 0) {
+		errs = append(errs, fmt.Errorf("article.bytes_per_micro is %v: want a number above 0", a.BytesPerMicro))
+	}
+	if c.Explained < 1 || c.Explained > maxExplained {
+		errs = append(errs, fmt.Errorf("explained is %d: want 1 to %d", c.Explained, maxExplained))
+	}
+	return errors.Join(errs...)
+}

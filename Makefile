@@ -9,7 +9,7 @@ RACE    := $(if $(HAVE_CC),-race,)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
-.PHONY: build demo test test-clients fuzz bench peers fmt clean
+.PHONY: build demo test test-clients sim fuzz bench peers fmt clean
 
 build: ## static binaries in bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/rhizome ./cmd/rhizome-lab
@@ -35,6 +35,9 @@ CLIENTS ?= .cache/clients
 test-clients: ## real client libraries against a real router; installs them first
 	internal/clients/install $(CLIENTS)
 	RHIZOME_TEST_CLIENTS=$(abspath $(CLIENTS)) $(GO) test -count=1 -timeout 5m ./internal/clients
+
+sim: build ## the laboratory; ARGS="--suite standard --trace FILE --report page.html"
+	@bin/rhizome-lab sim $(or $(ARGS),--suite quick)
 
 FUZZTIME ?= 60s
 fuzz: ## every fuzz target for FUZZTIME each

@@ -29,6 +29,7 @@ type simCommand struct {
 	Seeds    int     `help:"Play seeds 1 to N. A single one gives no intervals. Default 3, or the suite's." placeholder:"N"`
 	Column   string  `help:"What the routers know of the workers' constants: oracle, learned or misspecified. Default learned, or the suite's." placeholder:"NAME"`
 	Capacity bool    `help:"Also search the highest speed at which goodput is at least 95 %."`
+	Limit    int     `help:"Play only so many requests." placeholder:"N"`
 	NoHold   bool    `help:"Send turns of a trace at their own time, even if the turn before has not been answered."`
 	Block    int     `help:"Tokens in a KV block; smaller ones are slower to simulate." placeholder:"N"`
 	JSON     bool    `help:"Print JSON on standard output."`
@@ -151,6 +152,7 @@ func (c *simCommand) change(sc *sim.Scenario) error {
 	if sc.Workload.Sessions > 0 {
 		sc.Workload.Sessions = cmp.Or(c.Sessions, sc.Workload.Sessions)
 	}
+	sc.Workload.Limit = cmp.Or(c.Limit, sc.Workload.Limit)
 	if c.NoHold {
 		sc.Workload.Hold = false
 	}

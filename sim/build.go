@@ -49,7 +49,7 @@ func newWorld(sc *Scenario, column Column, seed uint64, plan *workload.Plan, p *
 	for i, r := range routers {
 		w.addReplica(i, r, p.Gossips)
 	}
-	w.everyScrape()
+	w.everyScrape(micros(cmp.Or(p.Scrape, sc.Network.Scrape)))
 	w.everyWindow(windowMicros)
 	w.everyGossip()
 	w.planFaults()
@@ -119,8 +119,7 @@ func (w *world) wrongClass(i int) cost.Class {
 }
 
 // everyScrape looks at each worker's metrics for each replica, again and again.
-func (w *world) everyScrape() {
-	period := micros(w.sc.Network.Scrape)
+func (w *world) everyScrape(period float64) {
 	for _, r := range w.replicas {
 		for _, k := range w.workers {
 			var scrape func(now float64)

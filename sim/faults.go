@@ -80,6 +80,7 @@ func (w *world) power(k *worker, up bool) {
 	k.boot++
 	if !up {
 		k.busyBefore = 0
+		w.record.count(k.engine)
 		k.engine.Reset(func(e model.Event) { w.happened(k, &e) })
 		k.journal.restart()
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rhizome-router/rhizome/engine/model"
 	"github.com/rhizome-router/rhizome/workload"
 )
 
@@ -55,6 +56,15 @@ func (r *record) ended(i int, f *flight, now float64, failed bool) {
 	}
 	s.ttft, s.e2e = f.first-f.arrived, now-f.arrived
 	s.output, s.hbm, s.tier, s.predicted = f.job.Answer.Tokens, f.hbm, f.tier, f.choice.CachedTokens
+}
+
+// count adds what an engine did in its life, at the life's end.
+func (r *record) count(w *model.Worker) {
+	s := w.Stats()
+	r.preemptions += float64(s.Preemptions)
+	for _, l := range s.Lower {
+		r.moved += float64(l.LoadedBytes)
+	}
 }
 
 // good reports whether a request met both objectives.

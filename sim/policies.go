@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/cost"
@@ -20,6 +21,9 @@ type Policy struct {
 	// Gossips says that replicas hear of KV events from the one that follows
 	// the worker, and not from the worker each.
 	Gossips bool
+	// Scrape is how often it reads the workers' metrics; 0: as the scenario has
+	// it.
+	Scrape time.Duration
 
 	make func(w *world, column Column) ([]policy.Router, error)
 }
@@ -40,7 +44,7 @@ func Policies() []Policy {
 		shipped("random", "uniform", route.Random, cost.Weights{}, cost.DefaultArticle()),
 	}
 	for _, p := range policy.All() {
-		all = append(all, peer(p.Name, p.Doc, p.Fitted, p.Make))
+		all = append(all, peer(p, p.Make))
 	}
 	return all
 }
@@ -56,15 +60,15 @@ func Rhizome(name string, w cost.Weights) Policy {
 	return shipped(name, "least expected added time", route.Rhizome, w, cost.DefaultArticle())
 }
 
-// Peer returns a peer's policy under a name.
-func peer(name, doc string, fitted bool, maker policy.Maker) Policy {
-	return Policy{Name: name, Doc: doc, Peer: true, Fitted: fitted, make: func(w *world, _ Column) ([]policy.Router, error) {
+// peer returns a peer's policy as maker makes it.
+func peer(p policy.Named, maker policy.Maker) Policy {
+	return Policy{Name: p.Name, Doc: p.Doc, Peer: true, Fitted: p.Fitted, Scrape: p.Scrape, make: func(w *world, _ Column) ([]policy.Router, error) {
 		routers := maker(policy.Config{
 			Workers: w.sc.Fleet.Workers, Replicas: w.sc.Replicas, BlockTokens: w.sc.BlockTokens, Seed: w.seed,
 			IndexDown: func(clock.Instant) bool { return w.indexDown },
 		})
 		if len(routers) != w.sc.Replicas {
-			return nil, fmt.Errorf("policy %s made %d replicas instead of %d", name, len(routers), w.sc.Replicas)
+			return nil, fmt.Errorf("policy %s made %d replicas instead of %d", p.Name, len(routers), w.sc.Replicas)
 		}
 		return routers, nil
 	}}

@@ -43,7 +43,7 @@ func Tunables() []Tunable {
 	for _, p := range policy.All() {
 		if t, ok := peers[p.Name]; ok {
 			all = append(all, Tunable{Name: p.Name, Params: t.Params, Make: func(x []float64) Policy {
-				return peer(p.Name, p.Doc, true, t.Make(t.Clamp(x)))
+				return peer(p, t.Make(t.Clamp(x)))
 			}})
 		}
 	}

@@ -100,6 +100,9 @@ func (w *world) play() error {
 		w.clock.Advance(w.instant(e.at).Sub(w.clock.Now()))
 		e.do(e.at)
 	}
+	for _, k := range w.workers {
+		w.record.count(k.engine)
+	}
 	return w.err
 }
 

@@ -3,7 +3,12 @@ package policy
 import (
 	"fmt"
 	"strings"
+	"time"
 )
+
+// llmdScrape is the period at which llm-d's endpoint picker refreshes metrics
+// by default.
+const llmdScrape = 50 * time.Millisecond
 
 // Named is a rule by the name of its row in results.
 type Named struct {
@@ -11,6 +16,9 @@ type Named struct {
 	Make   Maker
 	Doc    string // one line
 	Fitted bool   // its parameters come from our optimiser, not from the peer
+	// Scrape is how often it reads the workers' metrics; 0: as the scenario has
+	// it.
+	Scrape time.Duration
 }
 
 // All returns every rule, in the order of the design. The policies that the
@@ -43,11 +51,11 @@ func All() []Named {
 			Doc: "dynamo with scale 32, credit 1.1, host credit 0.5"},
 		{Name: "dynamo-fitted", Make: tunableDynamo().Make(fittedDynamo()), Fitted: true,
 			Doc: "dynamo with parameters fitted like ours"},
-		{Name: "llm-d-approx", Make: LLMDApprox(),
+		{Name: "llm-d-approx", Make: LLMDApprox(), Scrape: llmdScrape,
 			Doc: "llm-d: 3 match of own routings + 2 KV headroom + 2 queue"},
-		{Name: "llm-d-precise", Make: LLMDPrecise(DefaultLLMDPrecise()),
+		{Name: "llm-d-precise", Make: LLMDPrecise(DefaultLLMDPrecise()), Scrape: llmdScrape,
 			Doc: "llm-d: 3 match by KV events + 2 KV headroom + 2 queue, speculative entries for 2 s"},
-		{Name: "llm-d-precise-fitted", Make: tunableLLMDPrecise().Make(fittedLLMDPrecise()), Fitted: true,
+		{Name: "llm-d-precise-fitted", Make: tunableLLMDPrecise().Make(fittedLLMDPrecise()), Fitted: true, Scrape: llmdScrape,
 			Doc: "llm-d-precise with parameters fitted like ours"},
 		{Name: "aibrix-prefix", Make: AIBrix(),
 			Doc: "AIBrix: longest match of own routings among workers that are not too busy"},

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,9 @@ type Policy struct {
 	// Scrape is how often it reads the workers' metrics; 0: as the scenario has
 	// it.
 	Scrape time.Duration
+
+	// Prices says that it goes by the workers' constants, so that columns differ.
+	Prices bool
 
 	make func(w *world, column Column) ([]policy.Router, error)
 }
@@ -76,7 +80,7 @@ func peer(p policy.Named, maker policy.Maker) Policy {
 
 // shipped returns one of the real router's policies.
 func shipped(name, doc string, p route.Policy, weights cost.Weights, article cost.Article) Policy {
-	return Policy{Name: name, Doc: doc, Gossips: true, make: func(w *world, column Column) ([]policy.Router, error) {
+	return Policy{Name: name, Doc: doc, Gossips: true, Prices: p == route.Rhizome || p == route.ArticleCost, make: func(w *world, column Column) ([]policy.Router, error) {
 		class := func(int) cost.Class { return cost.Generic() }
 		switch column {
 		case Oracle:
@@ -119,6 +123,11 @@ func ParsePolicies(names string) ([]Policy, error) {
 		}
 	}
 	return out, nil
+}
+
+// Priced returns those of the policies that go by the workers' constants.
+func Priced(all []Policy) []Policy {
+	return slices.DeleteFunc(slices.Clone(all), func(p Policy) bool { return !p.Prices })
 }
 
 func indexOf(all []Policy, name string) int {

@@ -46,7 +46,7 @@ func (c *simCommand) Run(sh *shell) error {
 	if err != nil {
 		return err
 	}
-	opt := sim.Options{Policies: p.policies}
+	var opt sim.Options
 	for i := range p.seeds {
 		opt.Seeds = append(opt.Seeds, uint64(i+1))
 	}
@@ -58,12 +58,12 @@ func (c *simCommand) Run(sh *shell) error {
 	finish := func() {}
 	if load.IsTerminal(sh.stderr) {
 		var step func(n int, label string)
-		step, finish = report.Progress(sh.stderr, len(p.scenarios)*len(p.columns)*len(p.policies)*p.seeds)
+		step, finish = report.Progress(sh.stderr, p.runs())
 		opt.Progress = func(label string) { step(1, label) }
 	}
 	var tables []*sim.Table
 	for _, column := range p.columns {
-		opt.Column = column
+		opt.Column, opt.Policies = column, p.policiesIn(column)
 		for _, sc := range p.scenarios {
 			play := sim.Play
 			if c.Capacity {
@@ -90,6 +90,24 @@ type simPlan struct {
 	policies  []sim.Policy
 	columns   []sim.Column
 	seeds     int
+}
+
+// policiesIn returns who plays a column: beside the learned one, only those for
+// whom it makes a difference.
+func (p *simPlan) policiesIn(column sim.Column) []sim.Policy {
+	if len(p.columns) == 1 || column == sim.Learned {
+		return p.policies
+	}
+	return sim.Priced(p.policies)
+}
+
+// runs is how many there are to play.
+func (p *simPlan) runs() int {
+	n := 0
+	for _, column := range p.columns {
+		n += len(p.scenarios) * p.seeds * len(p.policiesIn(column))
+	}
+	return n
 }
 
 func (c *simCommand) plan() (p simPlan, err error) {

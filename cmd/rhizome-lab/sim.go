@@ -35,6 +35,7 @@ type simCommand struct {
 	JSON     bool    `help:"Print JSON on standard output."`
 	CSV      string  `name:"csv" help:"Also write the table as CSV." placeholder:"FILE"`
 	Report   string  `help:"Also write a page with plots, one HTML file that needs nothing else." placeholder:"FILE"`
+	Markdown string  `help:"Also write a summary, ours beside the best peers, as a Markdown table." placeholder:"FILE"`
 	List     bool    `help:"List scenarios, policies and presets, and do nothing."`
 }
 
@@ -183,6 +184,11 @@ func (c *simCommand) write(sh *shell, tables []*sim.Table) error {
 	if c.CSV != "" {
 		if err := writeFile(c.CSV, func(w io.Writer) error { return report.WriteCSV(w, tables) }); err != nil {
 			return fmt.Errorf("write the CSV: %w", err)
+		}
+	}
+	if c.Markdown != "" {
+		if err := writeFile(c.Markdown, func(w io.Writer) error { return report.WriteMarkdown(w, tables) }); err != nil {
+			return fmt.Errorf("write the summary: %w", err)
 		}
 	}
 	if c.Report != "" {

@@ -60,6 +60,7 @@ func TestGoldens(t *testing.T) {
 	golden(t, "suite-color.txt", table(many[:1], TableOptions{Color: true}))
 	golden(t, "single.txt", table(one, TableOptions{}))
 	golden(t, "hostile.txt", table([]*sim.Table{hostile()}, TableOptions{}))
+	golden(t, "suite.md", func(w io.Writer) error { return WriteMarkdown(w, many) })
 	golden(t, "suite.csv", func(w io.Writer) error { return WriteCSV(w, many) })
 	golden(t, "suite.json", nameless("three", many))
 	golden(t, "single.json", nameless("", one))

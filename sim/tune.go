@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/optimize"
 
 	"github.com/rhizome-router/rhizome/cost"
@@ -117,8 +118,19 @@ func Tune(ctx context.Context, t Tunable, scenarios []Scenario, o Options, budge
 			return optimize.NotTerminated, ctx.Err()
 		},
 	}
+	// The first steps are a tenth of each range; the library wants to be told
+	// twice, as step size and as covariance.
+	const first = 0.1
+	spread := mat.NewSymDense(len(t.Params), nil)
+	for i := range t.Params {
+		spread.SetSym(i, i, first*first)
+	}
+	var around mat.Cholesky
+	if !around.Factorize(spread) {
+		return nil, fmt.Errorf("tune %s: no parameters", t.Name)
+	}
 	_, err = optimize.Minimize(problem, t.units(out.Default), &optimize.Settings{FuncEvaluations: budget, Converger: optimize.NeverTerminate{}},
-		&optimize.CmaEsChol{InitStepSize: 0.2, Src: rand.NewPCG(1, 1)})
+		&optimize.CmaEsChol{InitStepSize: first, InitCholesky: &around, Src: rand.NewPCG(1, 1)})
 	if failed != nil {
 		return nil, failed
 	}

@@ -87,7 +87,7 @@ type attempt struct {
 func (g *Gateway) attempt(x *exchange, d *route.Decision) error {
 	a := &attempt{g: g, x: x, decision: d, payload: x.payload(d), outcome: route.Outcome{Result: route.Failed, Cause: x.cause()}}
 	defer func() { g.deps.Decider.Done(d, a.outcome) }()
-	defer a.uploads.Wait() // the body's memory is in use until then
+	defer a.endUpload()
 	a.ctx, a.cancel = context.WithCancelCause(x.r.Context())
 	defer a.cancel(nil)
 	defer g.spanOfAttempt(a)()
@@ -168,6 +168,24 @@ func (a *attempt) request() *http.Request {
 func (a *attempt) upload() io.ReadCloser {
 	a.uploads.Add(1)
 	return &upload{pieces: slices.Clone(a.payload.pieces), rest: a.payload.rest, done: a.uploads.Done}
+}
+
+// lingering is how long what a client sends beyond the limit is still taken,
+// so that it can read its answer before the connection ends.
+const lingering = time.Second
+
+// endUpload waits until the transport has let go of the body, whose memory is
+// in use until then.
+func (a *attempt) endUpload() {
+	r := a.payload.rest
+	tooLarge := r != nil && errors.Is(r.fault(), errBodyTooLarge)
+	if r != nil && r.begun.Load() {
+		r.abandon() // it may wait for a client that sends no more
+	}
+	a.uploads.Wait()
+	if tooLarge {
+		_ = r.control.SetReadDeadline(time.Now().Add(lingering))
+	}
 }
 
 // noResponse judges an attempt that ended before the head of a response.

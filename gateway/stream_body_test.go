@@ -56,7 +56,7 @@ func TestLongBodiesGoOnAsTheyArrive(t *testing.T) {
 // the attempt, and the worker gets no whole request of it.
 func TestLongBodiesAreBounded(t *testing.T) {
 	r := newRig(t, Config{ReplayBytes: minReplayBytes, MaxBodyBytes: 4 * minReplayBytes}, testkit.NewWorker(t), testkit.NewWorker(t))
-	body := `{"model":"m","x":"` + strings.Repeat("x", 8*minReplayBytes) + `"}`
+	body := `{"model":"m","x":"` + strings.Repeat("x", 5*minReplayBytes) + `"}`
 	req, _ := http.NewRequest("POST", r.url+chat, io.NopCloser(strings.NewReader(body)))
 	resp, err := r.client.Do(req)
 	if err != nil {

@@ -2,11 +2,11 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/rhizome-router/rhizome/engine/model"
@@ -18,7 +18,7 @@ import (
 
 type simCommand struct {
 	Trace    string  `help:"Mooncake trace (JSON lines) that the conversation scenarios play; default: the shipped excerpt, 500 requests." type:"existingfile" placeholder:"FILE"`
-	Scenario string  `help:"Scenarios to play, comma-separated; --list shows them. Default: the whole trace, or with --sessions so many agents in closed loop." placeholder:"NAME,…"`
+	Scenario string  `help:"Scenarios to play, comma-separated; --list shows them. With --suite: only those of it. Default: the whole trace, or with --sessions so many agents in closed loop." placeholder:"NAME,…"`
 	Suite    string  `help:"Play a suite of scenarios: quick, standard or full." placeholder:"NAME"`
 	Policies string  `help:"Policies to play, comma-separated; --list shows them. Default: all, or the suite's." placeholder:"NAME,…"`
 	Workers  int     `help:"Workers in the fleet." placeholder:"N"`
@@ -115,11 +115,12 @@ func (c *simCommand) plan() (p simPlan, err error) {
 	names := c.Policies
 	p.seeds, p.columns = 3, []sim.Column{sim.Learned}
 	switch {
-	case c.Suite != "" && c.Scenario != "":
-		return p, errors.New("--suite and --scenario exclude each other")
 	case c.Suite != "":
 		s, err := sim.FindSuite(c.Suite)
 		if err != nil {
+			return p, err
+		}
+		if s.Scenarios, err = only(s.Scenarios, c.Scenario); err != nil {
 			return p, err
 		}
 		p.scenarios, p.columns, p.seeds, names = s.Scenarios, s.Columns, s.Seeds, cmp.Or(names, s.Policies)
@@ -154,6 +155,23 @@ func (c *simCommand) plan() (p simPlan, err error) {
 		}
 	}
 	return p, nil
+}
+
+// only returns the scenarios of a suite that a comma-separated list names; all
+// for an empty one.
+func only(suite []sim.Scenario, names string) ([]sim.Scenario, error) {
+	if names == "" {
+		return suite, nil
+	}
+	var out []sim.Scenario
+	for name := range strings.SplitSeq(names, ",") {
+		i := slices.IndexFunc(suite, func(s sim.Scenario) bool { return s.Name == strings.TrimSpace(name) })
+		if i < 0 {
+			return nil, fmt.Errorf("no scenario %q in the suite; rhizome-lab sim --list shows them all", name)
+		}
+		out = append(out, suite[i])
+	}
+	return out, nil
 }
 
 // change applies the flags that differ from a scenario.

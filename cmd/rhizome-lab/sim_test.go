@@ -97,7 +97,7 @@ func TestSimListsWhatThereIs(t *testing.T) {
 func TestSimExplainsWhatItCannotDo(t *testing.T) {
 	for _, args := range [][]string{
 		{"sim", "--policies", "nobody"}, {"sim", "--scenario", "nowhere"}, {"sim", "--suite", "huge"}, {"sim", "--column", "guessed"},
-		{"sim", "--suite", "quick", "--scenario", "bursts"}, {"sim", "--workers", "-1"}, {"sim", "--seeds", "-1"}, {"sim", "--preset", "none"},
+		{"sim", "--suite", "quick", "--scenario", "hybrid"}, {"sim", "--workers", "-1"}, {"sim", "--seeds", "-1"}, {"sim", "--preset", "none"},
 		{"sim", "--sessions", "4", "--capacity"}, {"tune", "--policy", "sticky"}, {"tune", "--budget", "1"},
 	} {
 		code, out, errs := lab(t, args...)

@@ -118,11 +118,12 @@ func (r *record) row(g Goals) Row {
 
 // imbalance returns the coefficient of variation over workers of the busy time
 // in a window, and its maximum over its mean, each averaged over the windows in
-// which anything was computed. The last tenth of the run is left out: in it
-// closed-loop work runs dry.
+// which anything was computed. Windows that ended after nine in ten requests
+// had come are left out: in them the work runs dry, and which worker has the
+// last answer to write is chance.
 func (r *record) imbalance() (cov, maxMean float64) {
 	n := 0.0
-	for _, window := range r.busy[:len(r.busy)-len(r.busy)/10] {
+	for _, window := range r.busy[:r.loadedWindows()] {
 		mean, m2, most := 0.0, 0.0, 0.0
 		for _, b := range window {
 			mean += b / float64(len(window))
@@ -142,6 +143,21 @@ func (r *record) imbalance() (cov, maxMean float64) {
 		return 0, 1
 	}
 	return cov / n, maxMean / n
+}
+
+// loadedWindows returns how many windows had ended when nine in ten requests
+// had come; at least 1 if there is one.
+func (r *record) loadedWindows() int {
+	at := make([]float64, len(r.samples))
+	for i := range r.samples {
+		at[i] = r.samples[i].arrived
+	}
+	slices.Sort(at)
+	loaded := 0
+	if len(at) > 0 {
+		loaded = int(quantile(at, 0.9) / windowMicros)
+	}
+	return min(len(r.busy), max(1, loaded))
 }
 
 // spread returns mean, median, 90th and 99th percentile; zeros of nothing. It

@@ -174,12 +174,17 @@ func (p *product) Scraped(now clock.Instant, worker int, t *engine.RankTelemetry
 	p.inlets[worker].Scraped(now, *t)
 }
 
-// Up implements [policy.Router]. A worker that comes back has an empty cache.
+// Up implements [policy.Router]. A worker that dies loses its cache; what it
+// stores after its restart may be told before the news that it is back.
 func (p *product) Up(_ clock.Instant, worker int, up bool) {
 	in := p.inlets[worker]
-	if was := !in.Member.SetHealthy(up); up && !was {
-		in.Feed(engine.FeedEvent{Kind: engine.FeedReset})
+	if !in.Member.SetHealthy(up) {
+		return
+	}
+	if up {
 		in.Feed(engine.FeedEvent{Kind: engine.FeedConnected})
+	} else {
+		in.Feed(engine.FeedEvent{Kind: engine.FeedReset})
 	}
 }
 

@@ -151,7 +151,8 @@ type Weights struct {
 	QueueExternality float64 `yaml:"queue_externality" config:"zero"`
 }
 
-// DefaultWeights are the rates the product ships with.
+// DefaultWeights are the rates the product ships with: what rhizome-lab tune
+// found on set A, rounded.
 func DefaultWeights() Weights {
-	return Weights{OwnDecode: 0.2, PrefillExternality: 0.1, KVExternality: 0.1, QueueExternality: 1.5}
+	return Weights{OwnDecode: 0.3, PrefillExternality: 0.06, KVExternality: 0, QueueExternality: 1.4}
 }

@@ -77,6 +77,7 @@ func (w *world) engineConfig(k *worker) model.Config {
 	sc, n := w.sc, w.nature
 	c := model.Config{
 		Preset: n.preset, Timing: n.timing(k.n), BlockTokens: sc.BlockTokens, PoolTokens: sc.Fleet.PoolTokens,
+		BudgetTokens: n.budgetTokens,
 		Noise: noise(w.seed, k.n), SetupNoise: setup(w.seed, k.n), Tiers: []model.TierConfig{},
 	}
 	if sc.Fleet.Profile == SGLangLoads {

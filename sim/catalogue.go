@@ -75,6 +75,7 @@ func Catalogue() []Scenario {
 		with("link-4", func(s *Scenario) { tight(s); s.Fleet.BytesPerSecond = slowLink }),
 		with("link-2", func(s *Scenario) { tight(s); s.Fleet.BytesPerSecond = thinLink }),
 		with("plain-vllm", func(s *Scenario) { trace("B", 1.5)(s); s.Fleet.Profile = VLLMPlain }),
+		with("small-chunks", func(s *Scenario) { trace("B", 1.5)(s); s.Fleet.BudgetTokens = 512 }),
 		with("sglang", func(s *Scenario) { agents("B", 96)(s); s.Fleet.Profile = SGLangLoads }),
 		with("late-events", func(s *Scenario) {
 			agents("B", 96)(s)

@@ -24,3 +24,28 @@ func TestImbalanceLeavesOutWhatRunsDry(t *testing.T) {
 		t.Errorf("imbalance of no window is %v and %v, want 0 and 1", cov, maxMean)
 	}
 }
+
+// The chunk budget that our router assumes must not be the only one there is.
+func TestChunkBudgetReachesEnginesAndBound(t *testing.T) {
+	small, err := Find("small-chunks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sc := small[0]
+	times := make(map[int]float64)
+	for _, budget := range []int{sc.Fleet.BudgetTokens, 8192} {
+		sc.Fleet.BudgetTokens = budget
+		n, err := newNature(&sc, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &world{sc: &sc, seed: 1, nature: n}
+		if got := w.engineConfig(&worker{}).BudgetTokens; got != budget {
+			t.Errorf("an engine's budget is %d tokens, want %d", got, budget)
+		}
+		times[budget] = n.aloneMicros(8192, 0)
+	}
+	if times[512] <= times[8192] {
+		t.Errorf("8192 tokens alone take %v µs in chunks of 512 and %v in one, want more", times[512], times[8192])
+	}
+}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -29,6 +30,7 @@ type nature struct {
 	linear         []model.Linear
 	bytesPerSecond []float64
 	setupMicros    float64
+	budgetTokens   int // of an iteration
 
 	overheadMicros, tokeniseMicros, responseMicros float64
 	jitter                                         *rand.Rand
@@ -44,7 +46,7 @@ func newNature(sc *Scenario, seed uint64) (*nature, error) {
 	r := clock.Rand(seed, "nature "+preset.Name)
 	spread := func(sigma float64) float64 { return math.Exp(sigma * r.NormFloat64()) }
 	n := &nature{
-		preset: preset, setupMicros: model.DefaultSetupMicros * spread(setupNoise),
+		preset: preset, budgetTokens: cmp.Or(sc.Fleet.BudgetTokens, model.DefaultBudgetTokens), setupMicros: model.DefaultSetupMicros * spread(setupNoise),
 		overheadMicros: meanOverheadMicros * spread(overheadSpread), tokeniseMicros: meanTokeniseMicros * spread(overheadSpread),
 		responseMicros: meanResponseMicros * spread(overheadSpread), jitter: clock.Rand(seed, "request jitter"),
 	}

@@ -149,7 +149,7 @@ func runOnce(sc *Scenario, column Column, seed uint64, plan *workload.Plan, p *P
 	return r, nil
 }
 
-// bound is what no placement can pass: each request alone on a mean worker,
+// bound is what no placement can pass: each request alone on the fastest worker,
 // with all that an infinite shared cache would hold.
 func bound(sc *Scenario, seed uint64, plan *workload.Plan) (Bound, error) {
 	n, err := newNature(sc, seed)
@@ -170,7 +170,7 @@ func bound(sc *Scenario, seed uint64, plan *workload.Plan) (Bound, error) {
 
 // aloneMicros is the TTFT of a request alone on the seed's fastest worker.
 func (n *nature) aloneMicros(prompt, cached int) float64 {
-	full := model.Load{PrefillTokens: model.DefaultBudgetTokens}
+	full := model.Load{PrefillTokens: n.budgetTokens}
 	best := n.timing(0)
 	for i := range n.linear {
 		if t := n.timing(i); t.Iteration(full) < best.Iteration(full) {
@@ -178,8 +178,8 @@ func (n *nature) aloneMicros(prompt, cached int) float64 {
 		}
 	}
 	micros := n.overheadMicros + n.tokeniseMicros*float64(prompt) + n.responseMicros
-	for at := min(cached, prompt-1); at < prompt; at += model.DefaultBudgetTokens {
-		chunk := min(model.DefaultBudgetTokens, prompt-at)
+	for at := min(cached, prompt-1); at < prompt; at += n.budgetTokens {
+		chunk := min(n.budgetTokens, prompt-at)
 		micros += best.Iteration(model.Load{PrefillTokens: chunk, PrefillPairs: float64(chunk) * (float64(at) + float64(chunk)/2)})
 	}
 	return micros

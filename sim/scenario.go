@@ -109,6 +109,9 @@ type Fleet struct {
 	// BytesPerSecond is the bandwidth of the link from the CPU tier.
 	BytesPerSecond float64 `json:"bytes_per_second"`
 	PoolTokens     int     `json:"pool_tokens,omitempty"`
+	// BudgetTokens is what an iteration computes at most (the chunk budget).
+	// Nobody tells routers; ours assumes 2048, which is the default here too.
+	BudgetTokens int `json:"budget_tokens,omitempty"`
 }
 
 // Network says how what is known gets around.

@@ -1,10 +1,5 @@
 package prompt
 
-import (
-	"encoding/binary"
-	"math/bits"
-)
-
 // Scanner reads a JSON body while it arrives: each byte is looked at once,
 // checked, and never copied. It notes where the members of the one top-level
 // object are that routing needs. The zero value is ready; it is not safe for
@@ -78,60 +73,6 @@ func (s *Scanner) End() error {
 		s.err = &SyntaxError{int64(s.pos), "the body ends too early"}
 	}
 	return s.err
-}
-
-// skipText moves over the plain bytes of a string, eight at a time, and over
-// its short escapes.
-func (s *Scanner) skipText(body []byte) {
-	i := s.pos
-	for {
-		i = plainUntil(body, i)
-		if i+1 >= len(body) || body[i] != '\\' || !isShortEscape(body[i+1]) {
-			break
-		}
-		i += 2
-	}
-	s.pos = i
-}
-
-// plainUntil returns where, from i on, the next byte is that is not plain text
-// in a string: a quote, a backslash, or below 0x20.
-func plainUntil(body []byte, i int) int {
-	for ; i+16 <= len(body); i += 16 {
-		b := body[i : i+16 : i+16]
-		low, high := ends(binary.LittleEndian.Uint64(b)), ends(binary.LittleEndian.Uint64(b[8:]))
-		if low|high == 0 {
-			continue
-		}
-		if low != 0 {
-			return i + bits.TrailingZeros64(low)/8
-		}
-		return i + 8 + bits.TrailingZeros64(high)/8
-	}
-	for i < len(body) && body[i] >= 0x20 && body[i] != '"' && body[i] != '\\' {
-		i++
-	}
-	return i
-}
-
-// ends has the top bit of each of eight bytes set that is not plain text. A
-// borrow can set one too many, but only above the first, which is the one that
-// counts.
-func ends(x uint64) uint64 {
-	const ones, tops = 0x0101010101010101, 0x8080808080808080
-	// With bit 1 flipped the quote (0x22) comes to stand right above the control
-	// characters, and blank and exclamation mark behind it.
-	low, slash := x^0x02*ones, x^'\\'*ones
-	return ((low-0x21*ones)&^low | (slash-ones)&^slash) & tops
-}
-
-// isShortEscape reports whether c may stand behind a backslash, \u left out.
-func isShortEscape(c byte) bool {
-	switch c {
-	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-		return true
-	}
-	return false
 }
 
 // step reads one byte; a message says what is wrong with it.

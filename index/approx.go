@@ -23,7 +23,7 @@ import (
 type Approx struct {
 	mu     sync.RWMutex
 	mult   uint64
-	sets   [][ways]approxEntry
+	sets   []approxSet
 	now    uint64      // number of the last Touch
 	born   []uint64    // by slot: entries touched up to then are a former owner's
 	active []Slot      // slots touched since they were last dropped, sorted
@@ -36,13 +36,12 @@ const (
 	maxApproxSlots = 1 << approxSlotBits
 )
 
-// approxEntry is one chunk on one slot. mark is the number of the last Touch
+// approxSet holds eight entries, each one chunk on one slot, in three cache
+// lines: a search needs the keys alone. A mark is the number of the last Touch
 // << approxSlotBits | slot, 0 if the entry was never used; 44 bits are enough
 // for 100,000 calls a second over five years.
-type approxEntry struct {
-	key   uint64
-	clock uint64
-	mark  uint64
+type approxSet struct {
+	keys, clocks, marks [ways]uint64
 }
 
 // ApproxConfig sets an Approx's limits. The zero value is usable.
@@ -78,11 +77,11 @@ func NewApprox(cfg ApproxConfig) *Approx {
 	cfg = cfg.WithDefaults()
 	return &Approx{
 		mult: cfg.Seed<<1 ^ 0x9e3779b97f4a7c15,
-		sets: make([][ways]approxEntry, (cfg.MaxEntries+ways-1)/ways),
+		sets: make([]approxSet, (cfg.MaxEntries+ways-1)/ways),
 	}
 }
 
-func (a *Approx) set(key uint64, s Slot) *[ways]approxEntry {
+func (a *Approx) set(key uint64, s Slot) *approxSet {
 	h := (key ^ key>>32 ^ uint64(s)*0xd6e8feb86659fd93) * a.mult
 	h = (h ^ h>>32) * 0xd6e8feb86659fd93
 	i, _ := bits.Mul64(h, uint64(len(a.sets)))
@@ -105,27 +104,27 @@ func (a *Approx) Touch(s Slot, keys []kv.Key, clockTokens uint64) {
 	}
 	a.now++
 	for _, k := range keys {
-		e := a.place(uint64(k), s)
-		*e = approxEntry{key: uint64(k), clock: clockTokens, mark: a.now<<approxSlotBits | uint64(s)}
+		set := a.set(uint64(k), s)
+		i := a.place(set, uint64(k), s)
+		set.keys[i], set.clocks[i], set.marks[i] = uint64(k), clockTokens, a.now<<approxSlotBits|uint64(s)
 	}
 }
 
-// place returns the entry of a chunk, or the one that gives way to it: a dead
+// place returns which entry of a set is a chunk's, or gives way to it: a dead
 // one, else the one touched longest ago.
-func (a *Approx) place(key uint64, s Slot) *approxEntry {
-	set := a.set(key, s)
-	oldest, oldestMark := &set[0], ^uint64(0)
-	for i := range set {
-		e := &set[i]
-		if e.mark != 0 && e.key == key && e.slot() == s {
-			return e
+func (a *Approx) place(set *approxSet, key uint64, s Slot) int {
+	for m := set.having(key); m != 0; m &= m - 1 {
+		if i := bits.TrailingZeros8(m); set.marks[i] != 0 && slotOf(set.marks[i]) == s {
+			return i
 		}
-		mark := e.mark
-		if !a.alive(e) {
+	}
+	oldest, oldestMark := 0, ^uint64(0)
+	for i, mark := range set.marks {
+		if !a.alive(mark) {
 			mark = 0
 		}
 		if mark < oldestMark {
-			oldest, oldestMark = e, mark
+			oldest, oldestMark = i, mark
 		}
 	}
 	if oldestMark != 0 {
@@ -134,9 +133,23 @@ func (a *Approx) place(key uint64, s Slot) *approxEntry {
 	return oldest
 }
 
-func (e *approxEntry) slot() Slot { return Slot(e.mark & (maxApproxSlots - 1)) }
+// having has a bit for each entry that has the key. It does not branch: a
+// processor that need not guess which entry it is fetches the sets of many
+// chunks at once.
+func (set *approxSet) having(key uint64) (m uint8) {
+	for i, k := range set.keys {
+		var same uint8
+		if k == key {
+			same = 1
+		}
+		m |= same << i
+	}
+	return m
+}
 
-func (a *Approx) alive(e *approxEntry) bool { return e.mark>>approxSlotBits > a.born[e.slot()] }
+func slotOf(mark uint64) Slot { return Slot(mark & (maxApproxSlots - 1)) }
+
+func (a *Approx) alive(mark uint64) bool { return mark>>approxSlotBits > a.born[slotOf(mark)] }
 
 // Horizon says what is still on a slot: chunks last touched less than HBM
 // tokens before Now are in HBM, those less than Total before Now on tier
@@ -160,13 +173,13 @@ func (a *Approx) Match(keys []kv.Key, horizon func(Slot) Horizon, dst []Hit) []H
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	for _, s := range a.active {
-		if a.find(uint64(keys[0]), s) == nil {
+		if _, ok := a.find(uint64(keys[0]), s); !ok {
 			continue
 		}
 		var r Run
 		h := horizon(s)
 		for _, k := range keys {
-			if e := a.find(uint64(k), s); e == nil || !r.add(h, e.clock) {
+			if clock, ok := a.find(uint64(k), s); !ok || !r.add(h, clock) {
 				break
 			}
 		}
@@ -177,14 +190,16 @@ func (a *Approx) Match(keys []kv.Key, horizon func(Slot) Horizon, dst []Hit) []H
 	return dst
 }
 
-func (a *Approx) find(key uint64, s Slot) *approxEntry {
+// find returns a chunk's clock on a slot.
+func (a *Approx) find(key uint64, s Slot) (clock uint64, ok bool) {
 	set := a.set(key, s)
-	for i := range set {
-		if e := &set[i]; e.key == key && e.slot() == s && a.alive(e) {
-			return e
+	for m := set.having(key); m != 0; m &= m - 1 {
+		i := bits.TrailingZeros8(m)
+		if mark := set.marks[i]; slotOf(mark) == s && a.alive(mark) {
+			return set.clocks[i], true
 		}
 	}
-	return nil
+	return 0, false
 }
 
 // add extends r by a chunk touched at clock; false if it is gone.

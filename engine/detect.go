@@ -152,14 +152,14 @@ func (w *Worker) findEvents(ctx context.Context, id *Identity) {
 		return
 	}
 	events := w.endpoint(w.eventsPort)
-	if err := probe(ctx, events, zmtp.SUB); err != nil {
+	if err := w.probe(ctx, events, zmtp.SUB); err != nil {
 		id.ApproximateReason = fmt.Sprintf(`no KV events at %s (%v): start vLLM with --kv-events-config '{"enable_kv_cache_events":true,`+
 			`"publisher":"zmq","endpoint":"tcp://*:5557","replay_endpoint":"tcp://*:5558"}', or name the endpoint: events=tcp://HOST:PORT`, events, err)
 		return
 	}
 	id.Events, id.Guessed = events, true
 	// With more ranks, the next port is the next rank's.
-	if replay := w.endpoint(w.eventsPort + 1); max(w.Spec.Ranks, id.Ranks) == 1 && probe(ctx, replay, zmtp.DEALER) == nil {
+	if replay := w.endpoint(w.eventsPort + 1); max(w.Spec.Ranks, id.Ranks) == 1 && w.probe(ctx, replay, zmtp.DEALER) == nil {
 		id.Replay = replay
 	}
 }
@@ -171,10 +171,10 @@ func (w *Worker) endpoint(port int) string {
 
 // probe reports whether a ZeroMQ peer for a socket of type t listens at an
 // endpoint.
-func probe(ctx context.Context, endpoint string, t zmtp.SocketType) error {
+func (w *Worker) probe(ctx context.Context, endpoint string, t zmtp.SocketType) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	conn, err := zmtp.Dial(ctx, endpoint, zmtp.Options{Type: t, HandshakeTimeout: probeTimeout})
+	conn, err := zmtp.Dial(ctx, endpoint, zmtp.Options{Type: t, HandshakeTimeout: probeTimeout, Dialer: w.guard.socketDialer(endpoint)})
 	if err != nil {
 		return err
 	}

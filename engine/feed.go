@@ -62,6 +62,7 @@ type FeedConfig struct {
 	Replay string // rank 0's endpoint; empty: no replay
 	Rank   int    // data-parallel rank, added to both ports
 	Model  string // the model's name in block keys
+	Guard  Guard  // says where the endpoints may lead
 
 	// BufferMessages and BufferBytes bound what waits while a replay is read
 	// or the receiver of events is slow. Over it, messages are dropped and
@@ -207,6 +208,7 @@ func (f *Feed) connector(ctx context.Context) (connect func() (*zmtp.Conn, error
 		return func() (*zmtp.Conn, error) {
 			ctx, cancel := context.WithTimeout(ctx, f.cfg.ConnectTimeout)
 			defer cancel()
+			opt.Dialer = f.cfg.Guard.socketDialer(f.events)
 			return zmtp.Dial(ctx, f.events, opt)
 		}, func() {}, nil
 	}

@@ -16,7 +16,7 @@ var ErrForbidden = errors.New("not allowed as a worker")
 // Guard says which hosts may be workers, so that whoever can name one can't
 // make the router talk to whatever it can reach. A name is checked when a
 // worker is made, the address it leads to each time it is dialled: names can
-// lead elsewhere later. The zero value allows all but addresses that are never
+// lead elsewhere later. That holds for the sockets of its KV events too. The zero value allows all but addresses that are never
 // a worker's: unspecified, multicast and link-local ones, among them those of
 // clouds' metadata services.
 type Guard struct {
@@ -52,6 +52,33 @@ func (g Guard) Check(host string) error {
 		return nil
 	}
 	return fmt.Errorf("%w: host %s is not in the list of hosts", ErrForbidden, host)
+}
+
+// checkSockets reports whether the sockets of KV events that a spec names may
+// be a worker's. One that the engine dials in to is our own.
+func (g Guard) checkSockets(s Spec) error {
+	for _, endpoint := range [...]string{s.Events, s.Replay} {
+		if endpoint == "" {
+			continue
+		}
+		host, _, err := splitEndpoint(endpoint)
+		if err != nil {
+			return err
+		}
+		if host == "" {
+			continue
+		}
+		if err := g.Check(host); err != nil {
+			return fmt.Errorf("%s: %w", endpoint, err)
+		}
+	}
+	return nil
+}
+
+// socketDialer returns a dialer for the host of a socket, as dialer does.
+func (g Guard) socketDialer(endpoint string) *net.Dialer {
+	host, _, _ := splitEndpoint(endpoint) // who dials reads it again
+	return g.dialer(host)
 }
 
 // named reports whether the list names a host.

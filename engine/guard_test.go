@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/rhizome-router/rhizome/engine/zmtp"
 )
 
 // TestBR05_WhatMayBeAWorker checks hosts when workers are made.
@@ -139,5 +141,58 @@ func TestWorkerTokenAndProtocol(t *testing.T) {
 	}
 	if _, err := ParseSpec("http://h:80,token=x"); err == nil {
 		t.Error("a line of text holds a token")
+	}
+}
+
+// TestBR05_SocketsOfEventsAreGuarded when a worker is made, and again when they
+// are dialled.
+func TestBR05_SocketsOfEventsAreGuarded(t *testing.T) {
+	for _, c := range []struct {
+		hosts, events, replay string
+		ok                    bool
+	}{
+		{"", "tcp://w:5557", "tcp://w:5558", true},
+		{"", "tcp://169.254.169.254:80", "", false},
+		{"", "tcp://w:5557", "tcp://[fe80::1]:80", false},
+		{"", "tcp://w:5557", "tcp://0.0.0.0:80", false},
+		{"w", "tcp://w:5557", "tcp://w:5558", true},
+		{"w", "tcp://other:5557", "", false},
+		{"w", "tcp://w:5557", "tcp://127.0.0.1:8081", false},
+		{"w", "tcp://*:5557", "", true}, // the engine dials in
+		{"w 10.0.0.0/8", "tcp://10.1.1.1:5557", "", true},
+		{"w 10.0.0.0/8", "tcp://11.1.1.1:5557", "", false},
+	} {
+		g := Guard{Hosts: strings.Fields(c.hosts)}
+		_, err := g.NewWorker("c", Spec{URL: "http://w:80", Events: c.events, Replay: c.replay})
+		if (err == nil) != c.ok || err != nil && !errors.Is(err, ErrForbidden) {
+			t.Errorf("%+v gave %v", c, err)
+		}
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	endpoint := "tcp://127.0.0.1:" + port
+	g := Guard{Hosts: []string{"10.0.0.0/8"}}
+	f := NewFeed(FeedConfig{Events: endpoint, Replay: "tcp://127.0.0.1:" + port, Guard: g})
+	connect, done, err := f.connector(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	if _, err := connect(); !errors.Is(err, ErrForbidden) {
+		t.Errorf("events were dialled: %v", err)
+	}
+	if _, _, err := f.fetch(t.Context(), 0); !errors.Is(err, ErrForbidden) {
+		t.Errorf("the replay was dialled: %v", err)
+	}
+	w, err := g.NewWorker("c", Spec{URL: "http://10.0.0.1:80"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.probe(t.Context(), endpoint, zmtp.SUB); !errors.Is(err, ErrForbidden) {
+		t.Errorf("a socket was tried: %v", err)
 	}
 }

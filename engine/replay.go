@@ -24,7 +24,7 @@ func (f *Feed) fetch(ctx context.Context, from uint64) (got []kvwire.Message, co
 	defer cancel()
 	// A connection of its own for each round: leftovers of a round that was
 	// given up would look like the next one's answer.
-	conn, err := zmtp.Dial(dialCtx, f.replay, zmtp.Options{Type: zmtp.DEALER, HandshakeTimeout: f.cfg.ConnectTimeout})
+	conn, err := zmtp.Dial(dialCtx, f.replay, zmtp.Options{Type: zmtp.DEALER, HandshakeTimeout: f.cfg.ConnectTimeout, Dialer: f.cfg.Guard.socketDialer(f.replay)})
 	if err != nil {
 		return nil, false, err
 	}

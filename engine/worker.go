@@ -43,6 +43,7 @@ type Worker struct {
 	Spec Spec
 
 	base       *url.URL
+	guard      Guard
 	transport  *http.Transport
 	eventsPort int                      // to try where nobody names one
 	identity   atomic.Pointer[Identity] // as Detect found it last
@@ -67,13 +68,16 @@ func (g Guard) NewWorker(cluster string, spec Spec) (*Worker, error) {
 	if err := g.Check(base.Hostname()); err != nil {
 		return nil, fmt.Errorf("worker %s: %w", spec.URL, err)
 	}
+	if err := g.checkSockets(spec); err != nil {
+		return nil, fmt.Errorf("worker %s: %w", spec.URL, err)
+	}
 	id := spec.ID
 	if id == "" {
 		id = spec.URL
 	}
 	token := spec.Token
 	spec.Token = ""
-	w := &Worker{ID: kv.WorkerIDOf(cluster, id), Spec: spec, base: base, transport: newTransport(g.dialer(base.Hostname())), eventsPort: defaultEventsPort}
+	w := &Worker{ID: kv.WorkerIDOf(cluster, id), Spec: spec, base: base, guard: g, transport: newTransport(g.dialer(base.Hostname())), eventsPort: defaultEventsPort}
 	if spec.H2C {
 		w.transport.Protocols = new(http.Protocols)
 		w.transport.Protocols.SetUnencryptedHTTP2(true)

@@ -2,6 +2,7 @@ package zmtp
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,8 @@ type Options struct {
 	HandshakeTimeout time.Duration
 	// WriteTimeout bounds each Send and each answer to a PING. Default 10 s.
 	WriteTimeout time.Duration
+	// Dialer is what Dial connects with. Default: a plain one.
+	Dialer *net.Dialer
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -94,7 +97,7 @@ func Dial(ctx context.Context, endpoint string, opt Options) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("zmtp: dial %s: %w", endpoint, err)
 	}
-	var d net.Dialer
+	d := cmp.Or(opt.Dialer, new(net.Dialer))
 	nc, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("zmtp: dial %s: %w", endpoint, err)

@@ -24,7 +24,7 @@ type member struct {
 var wanted = [...]string{
 	"model", "stream", "max_tokens", "max_completion_tokens", "max_output_tokens", "n", "cache_salt", "stream_options",
 	"prompt", "input", "messages", "tools", "system", "instructions", "previous_response_id", "conversation",
-	"prompt_cache_key",
+	"prompt_cache_key", "nvext", "cache_control",
 }
 
 const (
@@ -45,6 +45,8 @@ const (
 	memberPrevious
 	memberConversation
 	memberCacheKey
+	memberNvext
+	memberCacheControl
 )
 
 // began notes where a value of interest starts.

@@ -48,6 +48,7 @@ type Request struct {
 	// CacheKey is what the caller says its prompts have in common
 	// (prompt_cache_key); a value that is no string is the engine's to judge.
 	CacheKey string
+	Hints    Hints
 
 	// Where values stand in the body, for rewrites that touch nothing else.
 	ModelAt, StreamOptionsAt Span
@@ -138,6 +139,7 @@ func (s *Scanner) Request(kind Kind, body []byte, rename func(string) string) (*
 	if m := s.value(memberCacheKey, body); m.known && m.raw[0] == '"' {
 		_ = readString(&r.CacheKey)(m)
 	}
+	r.readHints(s, body)
 	if r.N < 1 {
 		return nil, &SyntaxError{int64(s.members[memberN].Start), "n must be at least 1"}
 	}

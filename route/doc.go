@@ -41,6 +41,15 @@ type Query struct {
 	Pin string
 	// ExpectedOutputTokens is what the caller expects of the output; 0: unknown.
 	ExpectedOutputTokens int
+	// Hints are what else the caller says. No policy reads them today.
+	Hints Hints
+}
+
+// Hints are a caller's wishes beyond what a policy of today looks at; zero
+// values are unsaid.
+type Hints struct {
+	Priority int           // as the caller means it: more is more urgent
+	CacheTTL time.Duration // how long the prompt's cache will be of use, at most a day
 }
 
 // Decision is one choice, booked on its target. Exactly one [Router.Done] must

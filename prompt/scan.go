@@ -14,6 +14,8 @@ type Scanner struct {
 	hex     int    // digits left of a \u escape
 	isKey   bool   // the string is a member's name
 	keyFrom int    // where the last top-level name started
+	from    int    // where the last string that is a value started
+	media   []Span // the strings that are data: URLs, without their quotes
 
 	at      int // the top-level member being read, as an index of wanted; -1 for others
 	members [len(wanted)]member
@@ -178,7 +180,7 @@ func (s *Scanner) begin(c byte) string {
 	s.began(c)
 	switch {
 	case c == '"':
-		s.isKey, s.state = false, text
+		s.isKey, s.state, s.from = false, text, s.pos+1
 	case c == '{', c == '[':
 		if len(s.open) == maxDepth {
 			return "nested too deep"
@@ -222,6 +224,9 @@ func (s *Scanner) inText(c byte, body []byte) string {
 	case c < 0x20:
 		return "a control character in a string"
 	case !s.isKey:
+		if isMedia(body[s.from:s.pos]) {
+			s.media = append(s.media, Span{s.from, s.pos})
+		}
 		s.ended(s.pos + 1)
 	default:
 		s.state = colon

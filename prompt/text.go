@@ -23,9 +23,9 @@ func (r *Request) readPrompt(s *Scanner, body []byte) error {
 	case Responses:
 		return r.readParts(s, body, memberTools, memberInstructions, memberInput)
 	case Completion:
-		return r.readInput(s.value(memberPrompt, body), body)
+		return r.readInput(s, s.value(memberPrompt, body), body)
 	case Embedding:
-		return r.readInput(s.value(memberInput, body), body)
+		return r.readInput(s, s.value(memberInput, body), body)
 	}
 	return nil
 }
@@ -40,13 +40,13 @@ func (r *Request) readParts(s *Scanner, body []byte, parts ...int) error {
 		case m.known && m.isNull(): // the engine says what is missing
 		case m.elements != nil:
 			for _, e := range m.elements {
-				c.add(body[e.Start:e.End])
+				c.add(body[e.Start:e.End], s.mediaBytes(e))
 			}
 		case !m.known:
 		case i == memberMessages && m.raw[0] != '[':
 			return m.wrongType("an array of messages")
 		case i != memberMessages:
-			c.add(m.raw)
+			c.add(m.raw, s.mediaBytes(m.Span))
 		}
 	}
 	return nil
@@ -54,12 +54,12 @@ func (r *Request) readParts(s *Scanner, body []byte, parts ...int) error {
 
 // readInput reads a string, an array of strings, token ids, or an array of
 // arrays of token ids.
-func (r *Request) readInput(m member, body []byte) error {
+func (r *Request) readInput(s *Scanner, m member, body []byte) error {
 	switch {
 	case m.known && m.isNull():
 		return nil
 	case m.known && m.raw[0] == '"':
-		r.newChunker().add(m.raw)
+		r.newChunker().add(m.raw, s.mediaBytes(m.Span))
 		return nil
 	case m.known && m.raw[0] != '[':
 		return m.wrongType("a string or an array")
@@ -74,7 +74,7 @@ func (r *Request) readInput(m member, body []byte) error {
 		switch e.raw[0] {
 		case '"':
 			if n == 0 {
-				r.newChunker().add(e.raw)
+				r.newChunker().add(e.raw, s.mediaBytes(at))
 			} else {
 				r.TextBytes += len(e.raw) // a sub-request of its own: size counts, prefix doesn't
 			}
@@ -131,9 +131,9 @@ func (r *Request) newChunker() *chunker {
 	return &chunker{r, kv.Root(r.Model, "bytes:"+strconv.Itoa(int(r.Kind)), r.Salt)}
 }
 
-// add appends one whole piece (a message, the tools, a prompt).
-func (c *chunker) add(piece []byte) {
-	media := mediaBytes(piece)
+// add appends one whole piece (a message, the tools, a prompt), which holds so
+// much media.
+func (c *chunker) add(piece []byte, media int) {
 	for len(piece) > 0 {
 		n := min(len(piece), chunkBytes)
 		c.parent = kv.Next(c.parent, kv.Content(xxh3.Hash(piece[:n])))
@@ -142,25 +142,6 @@ func (c *chunker) add(piece []byte) {
 		c.r.TextBytes += n - skipped
 		c.r.chunks = append(c.r.chunks, Chunk{c.parent, c.r.TextBytes})
 		piece = piece[n:]
-	}
-}
-
-// mediaBytes is the length of the data: URLs in a piece: images and sound that
-// the engine doesn't tokenise as text.
-func mediaBytes(piece []byte) int {
-	n := 0
-	for {
-		i := bytes.Index(piece, []byte(`"data:`))
-		if i < 0 {
-			return n
-		}
-		piece = piece[i+1:]
-		end := bytes.IndexByte(piece, '"')
-		if end < 0 {
-			return n + len(piece)
-		}
-		n += end
-		piece = piece[end:]
 	}
 }
 

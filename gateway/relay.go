@@ -7,11 +7,11 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/rhizome-router/rhizome/prompt"
 	"github.com/rhizome-router/rhizome/route"
 )
 
@@ -28,7 +28,7 @@ func (a *attempt) relay(resp *http.Response) error {
 	live := sse || x.prompt.Stream || resp.ContentLength < 0
 	// An event of our own fits in only where there is plain text of no fixed length.
 	x.events = sse && !encoded && resp.ContentLength < 0
-	t := &tap{sse: sse, window: a.g.memory.get(tapWindowBytes)}
+	t := &tap{sse: sse, ending: endingOf(x), window: a.g.memory.get(tapWindowBytes)}
 	defer func() { a.g.memory.put(t.window) }()
 	if encoded {
 		a.g.metrics.tapSkipped.Inc()
@@ -66,9 +66,9 @@ func (a *attempt) relay(resp *http.Response) error {
 		a.outcome.Result = route.Failed
 		a.g.countFailure("error_event")
 		x.ending = "error_event"
-	case x.events && resp.StatusCode == http.StatusOK && mustEndWithDone(x.prompt) && !t.Done():
+	case x.events && resp.StatusCode == http.StatusOK && !t.finished():
 		a.outcome.Result = route.Failed
-		a.g.countFailure("no_done")
+		a.g.countFailure("unfinished")
 		return errStreamUnfinished
 	}
 	return nil
@@ -161,11 +161,15 @@ func (a *attempt) commit(resp *http.Response) {
 		return
 	}
 	h := x.w.Header()
-	ours := h.Get("Access-Control-Allow-Origin") != ""
+	ours := len(a.g.cfg.CORS.Origins) > 0
+	vary := h["Vary"]
 	for name, values := range endToEnd(resp.Header) {
-		if !ours || !strings.HasPrefix(name, corsPrefix) { // one of two answers would confuse a browser
+		if !ours || !strings.HasPrefix(name, corsPrefix) { // which pages may read is for one of us to say
 			h[name] = values
 		}
+	}
+	if len(vary) > 0 {
+		h["Vary"] = slices.Concat(vary, resp.Header["Vary"])
 	}
 	for _, made := range []string{"Content-Type", "Date"} {
 		if _, ok := h[made]; !ok {
@@ -238,12 +242,6 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 		return max(0, min(t.Sub(now), maxRetryAfter))
 	}
 	return 0
-}
-
-// mustEndWithDone reports whether a request's event stream has to end with
-// [DONE]: without it a clean end of the body is still a broken answer.
-func mustEndWithDone(p *prompt.Request) bool {
-	return p.Stream && (p.Kind == prompt.Chat || p.Kind == prompt.Completion)
 }
 
 // tailBytes is how much of what was sent must be known to tell whether an

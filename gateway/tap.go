@@ -32,6 +32,10 @@ type tap struct {
 	windows int    // how often it moved on
 	usage   route.Usage
 	failed  bool // the stream holds an error event
+	// ending names the events of which one has to be the stream's last; ended
+	// says that one has begun. See endingOf.
+	ending []string
+	ended  bool
 }
 
 // maxUsageBytes is more than any usage object takes; it bounds the work that
@@ -87,6 +91,9 @@ func (t *tap) look() {
 	}
 	if t.sse && !t.failed {
 		t.failed = hasErrorEvent(t.window)
+	}
+	for i := 0; t.sse && !t.ended && i < len(t.ending); i++ {
+		t.ended = hasEvent(t.window, t.ending[i])
 	}
 }
 

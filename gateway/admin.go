@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/json"
+	"net"
 	"net/http"
 	"net/http/pprof"
 	"strings"
@@ -33,7 +34,28 @@ func (g *Gateway) Admin() http.Handler {
 	open := http.NewServeMux()
 	open.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { adminJSON(w, status{"ok"}) })
 	open.Handle("/", requireToken(g.cfg.Admin.Token, mux))
+	if g.cfg.Admin.Token == "" {
+		return requireLocalName(http.NewCrossOriginProtection().Handler(open))
+	}
 	return open
+}
+
+// requireLocalName lets only requests through that name a loopback host. Where
+// no token is asked for, a page in a browser on this machine could otherwise
+// get in under a name of its own that leads here (DNS rebinding).
+func requireLocalName(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := r.Host
+		if h, _, err := net.SplitHostPort(host); err == nil {
+			host = h
+		}
+		if !isLoopback(strings.Trim(host, "[]")) {
+			failure{status: http.StatusMisdirectedRequest, kind: invalidRequest, code: "wrong_host",
+				say: "without gateway.admin.token the admin API is there under a loopback address or localhost alone"}.write(w, openAI)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // requireToken lets only requests with the bearer token through; an empty

@@ -135,7 +135,7 @@ func (f *front) metrics() string {
 		return ""
 	}
 	w := httptest.NewRecorder()
-	f.admin.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	f.admin.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/metrics", nil))
 	return w.Body.String()
 }
 

@@ -22,6 +22,10 @@ var routed = map[string]prompt.Kind{
 	"/detokenize":          prompt.Other,
 }
 
+// operators are paths below /v1/ by which vLLM's operators change what a worker
+// serves, from whatever files or addresses a request names. No client gets there.
+var operators = map[string]bool{"/v1/load_lora_adapter": true, "/v1/unload_lora_adapter": true}
+
 // route finds out what a request asks for: a handler of the gateway's own, or,
 // when that is nil, a worker.
 func (g *Gateway) route(x *exchange) (kind prompt.Kind, own func(*exchange) error, err error) {
@@ -40,6 +44,9 @@ func (g *Gateway) route(x *exchange) (kind prompt.Kind, own func(*exchange) erro
 			return 0, nil, wrongMethod(x, "GET, HEAD")
 		}
 		return 0, own, nil
+	}
+	if operators[x.path] {
+		return 0, nil, fmt.Errorf("%w: %s is for the workers' operators", errNoRoute, x.path)
 	}
 	if x.state = stateOf(x.path); x.state != "" {
 		return prompt.Other, nil, nil

@@ -103,12 +103,19 @@ func (g *Gateway) follow(x *exchange) error {
 	return nil
 }
 
+// actions look like ids below /v1/responses/ but name what to do with the body,
+// which names its model.
+var actions = map[string]bool{"/v1/responses/compact": true, "/v1/responses/input_tokens": true}
+
 // stateOf returns the id that a path names below /v1/responses/ or
 // /v1/conversations/; "" for none.
 func stateOf(path string) string {
 	for _, prefix := range []string{"/v1/responses/", "/v1/conversations/"} {
 		if rest, ok := strings.CutPrefix(path, prefix); ok && isPlainV1(path) {
 			id, _, _ := strings.Cut(rest, "/")
+			if actions[path] {
+				return ""
+			}
 			return id
 		}
 	}

@@ -20,6 +20,7 @@ import (
 // ask sends a request without a body straight to a handler.
 func ask(h http.Handler, method, path string, header ...string) *httptest.ResponseRecorder {
 	req := httptest.NewRequest(method, path, nil)
+	req.Host = "localhost"
 	for _, line := range header {
 		name, value, _ := strings.Cut(line, ": ")
 		req.Header.Set(name, value)
@@ -70,6 +71,36 @@ func TestRoutedPaths(t *testing.T) {
 	}
 }
 
+// TestOperatorsPathsAreNobodys: what changes a worker is not for clients.
+func TestOperatorsPathsAreNobodys(t *testing.T) {
+	w := testkit.NewWorker(t)
+	r := newRig(t, Config{}, w)
+	for _, path := range []string{"/v1/load_lora_adapter", "//v1/unload_lora_adapter/"} {
+		if a := r.post(path, `{"model":"m","lora_name":"x","lora_path":"/etc"}`); a.status != 404 || !strings.Contains(a.body, "unknown_url") {
+			t.Errorf("%s gave %+v", path, a)
+		}
+	}
+	if w.Count() != 0 {
+		t.Error("a worker was asked")
+	}
+}
+
+// TestActionsAreNoIDs: what can be done with a body stands where ids of
+// responses stand, and goes by the body's model.
+func TestActionsAreNoIDs(t *testing.T) {
+	w := testkit.NewWorker(t)
+	w.Always(testkit.Send(testkit.JSON(200, "{}")))
+	r := newRig(t, Config{}, w)
+	for _, path := range []string{"/v1/responses/compact", "/v1/responses/input_tokens"} {
+		if a := r.post(path, `{"model":"m","input":"x"}`); a.status != 200 || w.Next(t).Target != path {
+			t.Errorf("%s gave %+v", path, a)
+		}
+	}
+	if a := r.post("/v1/responses/resp_unknown/cancel", `{"model":"m"}`); a.status != 404 {
+		t.Errorf("an unknown id gave %+v", a)
+	}
+}
+
 func TestModelsAndHealth(t *testing.T) {
 	r := newRig(t, Config{})
 	for path, want := range map[string]string{
@@ -106,6 +137,42 @@ func TestModelsAndHealth(t *testing.T) {
 	r.g.Drain()
 	if a := ask(r.g, "GET", "/readyz"); a.Code != 503 {
 		t.Errorf("ready while draining: %d", a.Code)
+	}
+}
+
+// TestRule09_AdminWithoutATokenIsNoPages: a page in a browser on the machine
+// gets nothing from an admin port without token, neither under a name of its
+// own nor across origins.
+func TestRule09_AdminWithoutATokenIsNoPages(t *testing.T) {
+	r := newRig(t, Config{})
+	drained := 0
+	r.g.deps.SetDraining = func(string, bool) bool { drained++; return true }
+	for _, c := range []struct {
+		host, header string
+		status       int
+	}{
+		{"evil.example:8081", "", 421},
+		{"127.0.0.1.evil.example", "", 421},
+		{"", "", 421},
+		{"127.0.0.1:8081", "Sec-Fetch-Site: cross-site", 403},
+		{"localhost:8081", "Origin: https://evil.example", 403},
+		{"localhost:8081", "Origin: http://localhost:8081", 204},
+		{"[::1]:8081", "", 204},
+		{"127.0.0.1", "", 204},
+	} {
+		req := httptest.NewRequest("POST", "/workers/w0/drain", nil)
+		req.Host = c.host
+		if name, value, ok := strings.Cut(c.header, ": "); ok {
+			req.Header.Set(name, value)
+		}
+		w := httptest.NewRecorder()
+		r.g.Admin().ServeHTTP(w, req)
+		if w.Code != c.status {
+			t.Errorf("%+v gave %d %s", c, w.Code, w.Body)
+		}
+	}
+	if drained != 3 {
+		t.Errorf("%d drains", drained)
 	}
 }
 

@@ -29,8 +29,9 @@ type follower struct {
 	id      crdt.StreamID
 	m       *Member
 	rule    index.TierRule
-	told    bool                   // the worker itself told its block size
-	steps   bool                   // a batch is what one step of the engine did
+	told    bool // the worker itself told its block size
+	steps   bool // a batch is what one step of the engine did
+	sizes   stepSizes
 	groups  map[uint16]index.Group // windowed KV groups of a hybrid model, as named so far
 	stream  *crdt.Stream
 	cache   Cache // published after each event
@@ -45,7 +46,7 @@ func (f *Fleet) follow(ctx context.Context, w *worker, in *Inlet, id engine.Iden
 	m := in.Member
 	feed := engine.NewFeed(engine.FeedConfig{
 		Engine: id.Engine, Events: id.Events, Replay: id.Replay, Model: cmp.Or(w.Spec.Model, model), Rank: max(0, int(m.Target.Rank)),
-		Clock: f.deps.Clock, Log: f.deps.Log.With("worker", w.Spec.URL),
+		Guard: f.cfg.Guard, Clock: f.deps.Clock, Log: f.deps.Log.With("worker", w.Spec.URL),
 	})
 	m.feed.Store(feed)
 	if err := feed.Run(ctx, in.Feed); err != nil && ctx.Err() == nil {
@@ -120,7 +121,8 @@ func (fw *follower) apply(e engine.FeedEvent) {
 		}
 	}
 	if fw.steps {
-		fw.cache.StepTokens = max(fw.cache.StepTokens, computed)
+		fw.sizes.observe(computed)
+		fw.cache.StepTokens = fw.sizes.full()
 	}
 	fw.f.logs.mu.Lock()
 	defer fw.f.logs.mu.Unlock()

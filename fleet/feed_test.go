@@ -65,7 +65,7 @@ func TestWindowedGroupsCutHits(t *testing.T) {
 		t.Errorf("with the window held at the end: %d usable, want 8", n)
 	}
 	c := fw.m.Cache()
-	if c.HeldTokens[kv.HBM] != 128 || c.StoredTokens != 128 || c.StepTokens != 128 || c.BlockTokens != 16 || c.Next != 2 {
+	if c.HeldTokens[kv.HBM] != 128 || c.StoredTokens != 128 || c.BlockTokens != 16 || c.Next != 2 {
 		t.Errorf("cache: %+v", c)
 	}
 

@@ -42,8 +42,10 @@ type Member struct {
 	// sentTokens counts what was sent, for a worker without KV events.
 	sentTokens atomic.Uint64
 	stall      stall
-	peers      peerShares
-	feed       atomic.Pointer[engine.Feed] // nil without KV events
+	// largestPrefill is the most tokens that a request had to compute and did.
+	largestPrefill atomic.Uint64
+	peers          peerShares
+	feed           atomic.Pointer[engine.Feed] // nil without KV events
 	// outdated says that the worker's process is a new one and its feed has not
 	// started over yet.
 	outdated atomic.Bool
@@ -96,9 +98,9 @@ type Cache struct {
 	FreshAt clock.Instant
 	// Batches, BadEvents and Resets count what the feed brought.
 	Batches, BadEvents, Resets uint64
-	// StepTokens is the most prompt tokens that one batch of events told as
-	// computed: an engine's step computes at least so many. 0 where batches
-	// are not steps (SGLang).
+	// StepTokens is how many prompt tokens a full step of the engine computes,
+	// as its batches of events show it: see stepSizes. 0 where it can't be told,
+	// as where batches are not steps (SGLang).
 	StepTokens int
 	// Truncated are the tiers that are not indexed any more for want of memory.
 	Truncated kv.TierMask

@@ -49,9 +49,20 @@ func (s *stall) stalled(now clock.Instant) bool {
 // FirstToken tells the member that a request of ours got its first token, and
 // how many prompt tokens had to be computed for it.
 func (m *Member) FirstToken(now clock.Instant, uncachedTokens float64) {
+	m.largestPrefill.Store(max(m.largestPrefill.Load(), uint64(max(0, uncachedTokens))))
 	if c := m.cache.Load(); c.BlockTokens > 0 && uncachedTokens >= float64(c.BlockTokens) {
 		m.stall.firstToken(now)
 	}
+}
+
+// BudgetTokens returns how many tokens a step of the engine computes at most,
+// given what is assumed of it: more if its events show more, less if they show
+// less and a prompt that had to be cut at that size went through.
+func (m *Member) BudgetTokens(c *Cache, assumed int) int {
+	if c.StepTokens > assumed || c.StepTokens > 0 && 2*m.largestPrefill.Load() >= 3*uint64(c.StepTokens) {
+		return c.StepTokens
+	}
+	return assumed
 }
 
 // Stalled reports whether the member's KV events have fallen silent though

@@ -230,6 +230,10 @@ func (o *observation) firstToken(d *Decision, u Usage, now *cost.Class) (s cost.
 		s.Iterations += 0.5
 		doubt += 0.29 * o.step
 	}
+	if o.others > 0 {
+		// Their prompts go ahead of ours unseen, or not.
+		doubt += othersDoubt * micros * o.others / (o.others + o.decoding + 1)
+	}
 	withDecodes := s.Iterations
 	if now.Schedule == cost.PrefillFirst {
 		withDecodes -= iterations
@@ -245,6 +249,12 @@ func (o *observation) firstToken(d *Decision, u Usage, now *cost.Class) (s cost.
 	s.DoubtMicros = doubt
 	return s, true
 }
+
+// othersDoubt is what share of a first token's time may be the prompts of
+// others, on a worker that works for them alone. Without it a worker on which
+// others pile up was taken for one 6 times as slow (TestFitBesideOthers at
+// other rates).
+const othersDoubt = 0.3
 
 // underWayDoubt is the deviation of a number of which nothing is known but that
 // it is between 0 and 1.

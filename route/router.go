@@ -173,7 +173,7 @@ func (r *Router) price(now clock.Instant, c *candidate, h *matched, p *prompt.Re
 	r.learnSteps(now, c)
 	c.class = r.constants(m)
 	limit(&c.class, &c.signals)
-	c.class.BudgetTokens = max(c.class.BudgetTokens, h.cache.StepTokens)
+	c.class.BudgetTokens = m.BudgetTokens(&h.cache, c.class.BudgetTokens)
 	perByte, _ := r.sizes.TokensPerByte(p.Model)
 	c.hit = h.tokens(request.PromptTokens, perByte)
 	keys, keyTokens := c.occupies(p, request.PromptTokens)

@@ -78,7 +78,7 @@ func (w *world) engineConfig(k *worker) model.Config {
 	c := model.Config{
 		Preset: n.preset, Timing: n.timing(k.n), BlockTokens: sc.BlockTokens, PoolTokens: sc.Fleet.PoolTokens,
 		BudgetTokens: n.budgetTokens,
-		Noise: noise(w.seed, k.n), SetupNoise: setup(w.seed, k.n), Tiers: []model.TierConfig{},
+		Noise:        noise(w.seed, k.n), SetupNoise: setup(w.seed, k.n), Tiers: []model.TierConfig{},
 	}
 	if sc.Fleet.Profile == SGLangLoads {
 		c.Schedule, c.Admit, c.RadixTree = model.PrefillFirst, model.SGLangRatio, true

@@ -58,6 +58,18 @@ func Catalogue() []Scenario {
 		with("agents-160", agents("B", 160)),
 		with("coding-agents", func(s *Scenario) { s.Workload = Workload{Kind: Coding, Sessions: 24, Speed: 1} }),
 		with("fleet", fleetOf(8, 60)),
+		with("fleet-lossy", func(s *Scenario) {
+			smallFleet(s)
+			s.Network.GossipDelay, s.Network.GossipLoss = 200*time.Millisecond, 0.1
+		}),
+		with("fleet-partition", func(s *Scenario) {
+			smallFleet(s)
+			s.Faults = []Fault{{Kind: Partition, From: 10 * time.Second, Until: 40 * time.Second}}
+		}),
+		with("fleet-index-down", func(s *Scenario) {
+			smallFleet(s)
+			s.Faults = []Fault{{Kind: IndexDown, From: 10 * time.Second, Until: 40 * time.Second}}
+		}),
 		with("bursts", func(s *Scenario) { s.Workload = chat(Bursts, 200) }),
 		with("diurnal", func(s *Scenario) { s.Workload = chat(Diurnal, 300) }),
 		with("slow-worker", func(s *Scenario) {
@@ -105,6 +117,13 @@ func fleetOf(replicas, workers int) func(*Scenario) {
 		s.Workload = Workload{Kind: ChatFleet, Speed: 1, Seconds: 180}
 		s.Fleet.Workers, s.Replicas, s.BlockTokens = workers, replicas, 128
 	}
+}
+
+// smallFleet is that of 24 workers for 45 s, for what goes wrong between
+// replicas.
+func smallFleet(s *Scenario) {
+	fleetOf(8, 24)(s)
+	s.Workload.Seconds = 45
 }
 
 func numbers(n int) []int {

@@ -43,7 +43,7 @@ func Play(ctx context.Context, sc Scenario, o Options) (*Table, error) {
 	var work []func() error
 	for s, seed := range o.Seeds {
 		work = append(work, func() (err error) {
-			bounds[s], err = bound(&sc, seed, plans[s])
+			bounds[s], err = bound(&sc, sc.seed(seed), plans[s])
 			return err
 		})
 	}
@@ -57,13 +57,22 @@ func Play(ctx context.Context, sc Scenario, o Options) (*Table, error) {
 	return tabulate(sc, o, runs, bounds), nil
 }
 
+// seed is what a scenario draws by for one of the seeds asked for. Set B's
+// workers, sessions and arrivals are others than set A's.
+func (s *Scenario) seed(n uint64) uint64 {
+	if s.Set == "B" {
+		return n + 1<<32
+	}
+	return n
+}
+
 // plansOf makes the work of each seed.
 func plansOf(ctx context.Context, sc *Scenario, o Options) ([]*workload.Plan, error) {
 	plans := make([]*workload.Plan, len(o.Seeds))
 	var work []func() error
 	for s, seed := range o.Seeds {
 		work = append(work, func() (err error) {
-			plans[s], err = sc.plan(seed, o.Trace)
+			plans[s], err = sc.plan(sc.seed(seed), o.Trace)
 			return err
 		})
 	}
@@ -79,7 +88,7 @@ func playAll(ctx context.Context, sc *Scenario, o Options, plans []*workload.Pla
 		runs[p] = make([]run, len(o.Seeds))
 		for s, seed := range o.Seeds {
 			work = append(work, func() error {
-				r, err := runOnce(sc, o.Column, seed, plans[s], &o.Policies[p], s == 0)
+				r, err := runOnce(sc, o.Column, sc.seed(seed), plans[s], &o.Policies[p], s == 0)
 				if err != nil {
 					return fmt.Errorf("%s, policy %s, seed %d: %w", sc.Name, o.Policies[p].Name, seed, err)
 				}

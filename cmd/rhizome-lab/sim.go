@@ -56,6 +56,9 @@ func (c *simCommand) Run(sh *shell) error {
 			return err
 		}
 	}
+	if c.Trace == "" && slices.ContainsFunc(p.scenarios, func(s sim.Scenario) bool { return s.Workload.Kind == sim.Trace }) {
+		fmt.Fprintln(sh.stderr, "note: conversations are the shipped excerpt, the trace's first 500 requests; --trace FILE plays the whole")
+	}
 	finish := func() {}
 	if load.IsTerminal(sh.stderr) {
 		var step func(n int, label string)

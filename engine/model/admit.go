@@ -119,7 +119,8 @@ func (w *Worker) countHits(s *seq, hbmTokens, tierTokens int) {
 	w.stats.QueriedTokens += int64(s.target)
 	w.stats.HBMHitTokens += int64(hbmTokens)
 	w.stats.ExternalHitTokens += int64(tierTokens)
-	if !s.told {
+	if !s.counted { // after a preemption it would find its own blocks
+		s.counted = true
 		s.hbmTokens, s.tierTokens = hbmTokens, tierTokens
 	}
 }

@@ -19,6 +19,7 @@ type seq struct {
 	cancelled bool
 	started   bool // since its admission a chunk was computed
 	told      bool // FirstToken was told
+	counted   bool // hbmTokens and tierTokens are those of its first admission
 
 	blocks  []int32 // of the pool, one reference each
 	named   int     // leading blocks that bear their key

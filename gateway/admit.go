@@ -32,7 +32,11 @@ func (g *Gateway) admit(x *exchange, kind prompt.Kind) error {
 	if err != nil {
 		return x.typeFault(err)
 	}
-	x.query = route.Query{ID: x.id, Prompt: x.prompt, Session: hints.session, Pin: hints.pin, ExpectedOutputTokens: hints.outputTokens}
+	if x.caller.trust {
+		hints.add(x.prompt.Hints)
+	}
+	x.query = route.Query{ID: x.id, Prompt: x.prompt, Session: hints.session, Tenant: x.caller.tenant, Pin: hints.pin,
+		ExpectedOutputTokens: hints.outputTokens, Hints: hints.rest}
 	if key := x.prompt.CacheKey; x.query.Session == "" && key != "" && len(key) <= maxHintBytes {
 		x.query.Session = "cache key:" + x.caller.tenant + ":" + key // it moves nobody else's requests
 	}
@@ -96,12 +100,13 @@ type hints struct {
 	session      string
 	pin          string
 	outputTokens int
+	rest         route.Hints
 }
 
 // hintNames are the headers that are believed, and passed on, from trusted
 // callers alone.
 var hintNames = []string{
-	headerWorkflow, "X-Agent-Step-Id", "X-Agent-Expected-Tools", "X-Agent-Ste", headerOutputTokens, "X-Priority",
+	headerWorkflow, "X-Agent-Step-Id", "X-Agent-Expected-Tools", "X-Agent-Ste", headerOutputTokens, headerPriority,
 }
 
 // maxHintBytes bounds a hint that names something.
@@ -109,6 +114,9 @@ const maxHintBytes = 256
 
 // maxHintTokens bounds how long an output may be said to become.
 const maxHintTokens = 1 << 20
+
+// maxHintPriority bounds a priority, either way.
+const maxHintPriority = 1 << 20
 
 func (g *Gateway) hintsOf(x *exchange) hints {
 	if !x.caller.trust {
@@ -118,7 +126,21 @@ func (g *Gateway) hintsOf(x *exchange) hints {
 	if n, err := strconv.Atoi(x.r.Header.Get(headerOutputTokens)); err == nil && n > 0 {
 		h.outputTokens = min(n, maxHintTokens)
 	}
+	if n, err := strconv.Atoi(x.r.Header.Get(headerPriority)); err == nil {
+		h.rest.Priority = max(-maxHintPriority, min(n, maxHintPriority))
+	}
 	return h
+}
+
+// add fills in what the body says and the header doesn't.
+func (h *hints) add(b prompt.Hints) {
+	if h.outputTokens == 0 {
+		h.outputTokens = min(b.OutputTokens, maxHintTokens)
+	}
+	if h.rest.Priority == 0 {
+		h.rest.Priority = max(-maxHintPriority, min(b.Priority, maxHintPriority))
+	}
+	h.rest.CacheTTL = b.CacheTTL
 }
 
 func boundedHint(h http.Header, name string) string {

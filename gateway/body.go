@@ -19,6 +19,10 @@ const (
 	firstSizedBytes = 64 << 10 // when the length is announced
 )
 
+// maxSizedGrowth is how many times what has arrived of a body of announced
+// length it may take in memory.
+const maxSizedGrowth = 16
+
 // smallBodyBytes is the size up to which a body may use the last eighth of the
 // budget, so that a few large ones don't keep all others out.
 const smallBodyBytes = 1 << 20
@@ -49,7 +53,7 @@ type bodyReader interface {
 // is kept for a second attempt: the rest then goes straight to the worker.
 func (g *Gateway) readBody(x *exchange, look bodyReader) error {
 	upload := &rest{
-		body: x.r.Body, control: http.NewResponseController(x.w), idle: g.cfg.UploadTimeout,
+		body: x.r.Body, control: http.NewResponseController(x.w), idle: g.cfg.UploadTimeout, rate: g.cfg.UploadMinBytesPerSecond,
 		left: g.cfg.MaxBodyBytes, tooLarge: fmt.Errorf("%w: the limit is %d bytes", errBodyTooLarge, g.cfg.MaxBodyBytes),
 	}
 	if x.r.ContentLength > g.cfg.MaxBodyBytes {
@@ -69,7 +73,11 @@ func (g *Gateway) readBody(x *exchange, look bodyReader) error {
 		}
 		return g.uploadFailed(x, err)
 	}
-	err := g.readAll(x, &x.body.received, upload, first, look, g.cfg.ReplayBytes)
+	enough := g.cfg.ReplayBytes
+	if len(x.caller.models) > 0 {
+		enough = 0 // of two models that a body names the last counts: it has to be seen
+	}
+	err := g.readAll(x, &x.body.received, upload, first, look, enough)
 	x.body.plain = x.body.received
 	if err == nil && !upload.ended.Load() {
 		x.body.rest = upload
@@ -103,7 +111,7 @@ func (g *Gateway) readAll(x *exchange, dst *[]byte, r io.Reader, firstBytes int6
 			}
 			size := max(firstBytes, 2*int64(cap(b)))
 			if n := x.r.ContentLength; enough > 0 && n >= int64(cap(b)) {
-				size = min(max(size, 4*int64(cap(b))), n+1)
+				size = min(max(size, maxSizedGrowth*int64(cap(b))), n+1)
 			}
 			if enough > 0 && int64(cap(b)) < enough {
 				size = min(size, enough)
@@ -202,6 +210,9 @@ type rest struct {
 	body     io.Reader
 	control  *http.ResponseController
 	idle     time.Duration // how long the client may pause; none where it isn't positive
+	rate     int64         // bytes per second that must come after uploadGrace; none where it isn't positive
+	got      int64         // bytes that came
+	waited   time.Duration // for the client
 	left     int64         // bytes that may still come
 	tooLarge error
 
@@ -214,8 +225,10 @@ type rest struct {
 // Read returns what comes next, or which of the limits was reached.
 func (r *rest) Read(p []byte) (int, error) {
 	r.limit()
+	begun := time.Now()
 	n, err := r.body.Read(p)
-	r.left -= int64(n)
+	r.waited += time.Since(begun) // a worker that takes its time is not the client's fault
+	r.left, r.got = r.left-int64(n), r.got+int64(n)
 	switch {
 	case r.left < 0:
 		err = r.tooLarge
@@ -238,11 +251,21 @@ func (r *rest) Read(p []byte) (int, error) {
 	return n, r.err
 }
 
+// uploadGrace is how long a body may take whatever its rate.
+const uploadGrace = 30 * time.Second
+
 // limit gives the client some time for what comes next.
 func (r *rest) limit() {
-	if r.idle > 0 {
+	patience := r.idle
+	if r.rate > 0 {
+		left := uploadGrace - r.waited + time.Duration(float64(r.got)/float64(r.rate)*float64(time.Second))
+		if left = max(left, 0); r.idle <= 0 || left < r.idle {
+			patience = left
+		}
+	}
+	if r.idle > 0 || r.rate > 0 {
 		// Not every ResponseWriter has deadlines; without one there is no limit.
-		_ = r.control.SetReadDeadline(time.Now().Add(r.idle))
+		_ = r.control.SetReadDeadline(time.Now().Add(patience))
 	}
 }
 

@@ -9,7 +9,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -159,7 +161,7 @@ func TestBufferBudgetIsShared(t *testing.T) {
 func TestStalledUploadEnds(t *testing.T) {
 	for _, stall := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			r := memRig(t, Config{UploadTimeout: 10 * time.Second}, testkit.Script{testkit.Send(testkit.JSON(200, "{}"))})
+			r := memRig(t, Config{UploadTimeout: 10 * time.Second, UploadMinBytesPerSecond: -1}, testkit.Script{testkit.Send(testkit.JSON(200, "{}"))})
 			read, write := io.Pipe()
 			go func() {
 				for _, c := range []byte(plainBody) {
@@ -182,5 +184,76 @@ func TestStalledUploadEnds(t *testing.T) {
 				t.Errorf("stall %v: status %d, want %d", stall, resp.StatusCode, want)
 			}
 		})
+	}
+}
+
+// TestBodiesMustComeAtSomeRate: a client that never pauses for long but would
+// take for ever is told so; one whose worker takes its time, or which is slow
+// but in earnest, is not.
+func TestBodiesMustComeAtSomeRate(t *testing.T) {
+	for name, c := range map[string]struct {
+		piece  int // bytes
+		every  time.Duration
+		status int
+		within time.Duration
+	}{
+		"a byte just before the idle limit": {1, 29 * time.Second, 408, time.Minute},
+		"a byte a second":                   {1, time.Second, 408, time.Minute},
+		"half the rate":                     {512, time.Second, 408, 2 * time.Minute},
+		"twice the rate":                    {2048, time.Second, 200, time.Hour},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := memRig(t, Config{}, testkit.Script{testkit.Send(testkit.JSON(200, "{}"))})
+			read, write := io.Pipe()
+			body := plainBody + strings.Repeat(" ", 200<<10)
+			var client sync.WaitGroup
+			client.Go(func() {
+				for at := 0; at < len(body); at += c.piece {
+					time.Sleep(c.every) // virtual
+					if _, err := io.WriteString(write, body[at:min(at+c.piece, len(body))]); err != nil {
+						return
+					}
+				}
+				write.Close()
+			})
+			begun := time.Now()
+			resp, err := r.client.Post(r.url+chat, "application/json", read)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := time.Since(begun); resp.StatusCode != c.status || d > c.within {
+				t.Errorf("%s: status %d after %v, want %d within %v", name, resp.StatusCode, d, c.status, c.within)
+			}
+			resp.Body.Close()
+			read.Close()
+			client.Wait()
+		})
+	}
+}
+
+// TestWorkersSlownessIsNotTheClients: what a body waits for a worker that reads
+// slowly does not count as the client's time.
+func TestWorkersSlownessIsNotTheClients(t *testing.T) {
+	r := &rest{body: strings.NewReader("x"), control: http.NewResponseController(httptest.NewRecorder()), rate: 1 << 10, left: 1 << 20, idle: time.Second}
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Hour) // virtual: nobody reads
+		if n, err := r.Read(make([]byte, 1)); n != 1 || err != nil || r.waited != 0 {
+			t.Errorf("%d, %v, waited %v", n, err, r.waited)
+		}
+	})
+}
+
+// TestRestrictedCallersBodiesAreReadToTheEnd: of two models that a body names
+// the last counts, for what a caller may use too.
+func TestRestrictedCallersBodiesAreReadToTheEnd(t *testing.T) {
+	w := testkit.NewWorker(t)
+	w.Always(testkit.Send(testkit.JSON(200, "{}")))
+	r := newRig(t, Config{ReplayBytes: minReplayBytes, Keys: []KeyConfig{{Name: "a", SHA256: hashOf("k"), Models: []string{"m"}}}}, w)
+	body := `{"model":"m","x":"` + strings.Repeat("x", 2*minReplayBytes) + `"`
+	if a := r.post(chat, body+`,"model":"org/n"}`, "Authorization: Bearer k"); a.status != 403 {
+		t.Errorf("another model at the end gave %+v", a)
+	}
+	if a := r.post(chat, body+`}`, "Authorization: Bearer k"); a.status != 200 {
+		t.Errorf("its own model gave %+v", a)
 	}
 }

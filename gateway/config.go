@@ -11,7 +11,8 @@ import (
 // Config says how the front door behaves. A zero value means the default
 // given with each field; a negative duration switches that limit off.
 type Config struct {
-	// Listen is the data listener's address; default ":8080".
+	// Listen is the data listener's address; default ":8080". It takes requests
+	// whose header is at most 256 KiB.
 	Listen string `yaml:"listen" config:"fixed"`
 	// TLS serves the data listener by TLS; default: plain HTTP.
 	TLS TLSConfig `yaml:"tls,omitempty" config:"fixed"`
@@ -50,6 +51,10 @@ type Config struct {
 	// UploadTimeout is how long a client may pause while it sends a body;
 	// default 30 s.
 	UploadTimeout time.Duration `yaml:"upload_timeout" config:"off"`
+	// UploadMinBytesPerSecond is how fast a body must arrive on average, the
+	// first 30 s apart and not counting the time in which the router itself did
+	// not read; default 1024, -1 is no limit. A slower one is answered with 408.
+	UploadMinBytesPerSecond int64 `yaml:"upload_min_bytes_per_second"`
 	// WriteTimeout is how long a client may take to accept one piece of a
 	// response; default 2 min.
 	WriteTimeout time.Duration `yaml:"write_timeout" config:"off"`
@@ -58,8 +63,9 @@ type Config struct {
 	// X-Api-Key, Api-Key, Cookie) through to workers.
 	ForwardAuthorization bool `yaml:"forward_authorization"`
 	// TrustHints believes the hint headers (x-agent-*, x-expected-output-tokens,
-	// x-priority, x-rhizome-pin) of every caller. Without it they are dropped,
-	// save from callers whose key has trust: hints.
+	// x-priority, x-rhizome-pin) and the hints in bodies (nvext.agent_hints,
+	// cache_control) of every caller. Without it the headers are dropped and the
+	// bodies' hints pass unread, save from callers whose key has trust: hints.
 	TrustHints bool `yaml:"trust_hints"`
 	// HideDecision leaves out the x-rhizome-* response headers.
 	HideDecision bool `yaml:"hide_decision"`
@@ -109,6 +115,7 @@ func (c Config) WithDefaults() Config {
 	setDefault(&c.FirstByteTimeout, 10*time.Minute)
 	setDefault(&c.IdleTimeout, 2*time.Minute)
 	setDefault(&c.UploadTimeout, 30*time.Second)
+	setDefault(&c.UploadMinBytesPerSecond, 1<<10)
 	setDefault(&c.WriteTimeout, 2*time.Minute)
 	c.Shadow = c.Shadow.withDefaults()
 	if c.Trace.Endpoint != "" {

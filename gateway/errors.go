@@ -26,7 +26,7 @@ var (
 	errBadKey           = errors.New("the API key is not valid here")
 	errForbidden        = errors.New("the API key may not use this model")
 	errStateGone        = errors.New("what the request goes on from is not known here any more")
-	errBodySlow         = errors.New("the request body stopped arriving")
+	errBodySlow         = errors.New("the request body stopped arriving, or arrived too slowly")
 	errNoModel          = errors.New("the request has no model")
 	errBufferBudget     = errors.New("too many request bodies in memory")
 	errUpstream         = errors.New("the worker failed")

@@ -36,6 +36,7 @@ const (
 	headerTenant    = "X-Tenant-Id"
 
 	headerOutputTokens = "X-Expected-Output-Tokens"
+	headerPriority     = "X-Priority"
 )
 
 // endToEnd returns a copy of h without what concerns one connection only.

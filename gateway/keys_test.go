@@ -11,6 +11,7 @@ import (
 
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/internal/testkit"
+	"github.com/rhizome-router/rhizome/route"
 )
 
 func hashOf(key string) string {
@@ -88,6 +89,35 @@ func TestHintsComeFromTrustedCallers(t *testing.T) {
 			if got.Get(name) != "" {
 				t.Errorf("%s: the worker got %s", key, name)
 			}
+		}
+	}
+}
+
+// TestHintsInBodies decide nothing either, save for trusted callers; the header
+// goes before the body, and workers get the bytes that the client sent.
+func TestHintsInBodies(t *testing.T) {
+	body := `{"nvext":{"agent_hints":{"osl":55,"priority":-3}},"cache_control":{"type":"ephemeral","ttl":"1h"},` + plainBody[1:]
+	for _, c := range []struct {
+		key, header string
+		tokens      int
+		hints       route.Hints
+		tenant      string
+	}{
+		{"key-a", "x-other: 1", 0, route.Hints{}, "t"},
+		{"key-b", "x-other: 1", 55, route.Hints{Priority: -3, CacheTTL: time.Hour}, "b"},
+		{"key-b", "x-expected-output-tokens: 77", 77, route.Hints{Priority: -3, CacheTTL: time.Hour}, "b"},
+		{"key-b", "x-priority: high", 55, route.Hints{Priority: -3, CacheTTL: time.Hour}, "b"},
+		{"key-b", "x-priority: 99999999", 55, route.Hints{Priority: maxHintPriority, CacheTTL: time.Hour}, "b"},
+	} {
+		r := keyed(t)
+		if a := r.post(chat, body, "Authorization: Bearer "+c.key, c.header); a.status != 200 {
+			t.Fatalf("%s gave %+v", c.key, a)
+		}
+		if got := r.workers[0].Next(t).Body; got != body {
+			t.Errorf("%s: the worker got %s", c.key, got)
+		}
+		if q := r.picker.queries[0]; q.ExpectedOutputTokens != c.tokens || q.Hints != c.hints || q.Tenant != c.tenant {
+			t.Errorf("%+v: query %+v", c, q)
 		}
 	}
 }
@@ -174,6 +204,24 @@ func TestKeyConfigs(t *testing.T) {
 		err := Config{Keys: keys}.Validate()
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%+v gave %v, want %q", keys, err, want)
+		}
+	}
+}
+
+// TestWorkersDoNotSayWhichPagesMayRead: engines allow every origin; where the
+// router has a list, a page that is not in it can't read an answer, and caches
+// know what the answer depends on.
+func TestWorkersDoNotSayWhichPagesMayRead(t *testing.T) {
+	w := testkit.NewWorker(t)
+	w.Always(testkit.Send(testkit.JSON(200, "{}", "Access-Control-Allow-Origin: *", "Vary: Accept")))
+	r := newRig(t, Config{CORS: CORSConfig{Origins: []string{"https://chat.example"}}}, w)
+	for origin, want := range map[string]string{"https://evil.example": "", "https://chat.example": "https://chat.example"} {
+		a := r.post(chat, plainBody, "Origin: "+origin, "Content-Type: text/plain")
+		if got := a.header.Get("Access-Control-Allow-Origin"); a.status != 200 || got != want {
+			t.Errorf("%s: allowed %q, want %q", origin, got, want)
+		}
+		if got := strings.Join(a.header.Values("Vary"), ","); got != "Origin,Accept" {
+			t.Errorf("%s: Vary is %s", origin, got)
 		}
 	}
 }

@@ -15,6 +15,10 @@ import (
 // tell their clients.
 const farewell = 2 * time.Second
 
+// maxHeaderBytes bounds a request's header on both listeners. SDKs send a few
+// KiB; a bearer token or a trace's baggage may be some dozens.
+const maxHeaderBytes = 256 << 10
+
 // Serve serves the data listener by c: with its certificate, and when ctx ends
 // for DrainDelay as before, so that balancers can notice, before it goes on as
 // [Serve] does.
@@ -52,7 +56,7 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, grace time.Dura
 		Protocols:         protocols,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       3 * time.Minute,
-		MaxHeaderBytes:    1 << 20,
+		MaxHeaderBytes:    maxHeaderBytes,
 		BaseContext:       func(net.Listener) context.Context { return requests },
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}

@@ -26,6 +26,33 @@ func served(t *testing.T, grace time.Duration, script testkit.Script) (r *rig, u
 	return r, "http://front:80", client, cancel, result
 }
 
+// TestHostile_HeaderBombsAreRefused before anything is done about them; what
+// SDKs send, long tokens included, is far below.
+func TestHostile_HeaderBombsAreRefused(t *testing.T) {
+	for bytes, want := range map[int]int{100 << 10: 200, 400 << 10: 431} {
+		synctest.Test(t, func(t *testing.T) {
+			_, url, client, stop, result := served(t, time.Minute, testkit.Script{testkit.Send(testkit.JSON(200, "{}"))})
+			req, err := http.NewRequestWithContext(t.Context(), "POST", url+chat, strings.NewReader(plainBody))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", "Bearer "+strings.Repeat("x", bytes))
+			resp, err := client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != want {
+				t.Errorf("a header of %d bytes gave %d, want %d", bytes, resp.StatusCode, want)
+			}
+			stop()
+			if err := <-result; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // TestBR19_DrainLetsStreamsFinish ends the server in the middle of a stream
 // that finishes within the grace time.
 func TestBR19_DrainLetsStreamsFinish(t *testing.T) {

@@ -103,11 +103,32 @@ func (a *Approx) Touch(s Slot, keys []kv.Key, clockTokens uint64) {
 		}
 	}
 	a.now++
+	for batch := range slices.Chunk(keys, fetchBatch) {
+		a.fetch(batch, s)
+		for _, k := range batch {
+			set := a.set(uint64(k), s)
+			i := a.place(set, uint64(k), s)
+			set.keys[i], set.clocks[i], set.marks[i] = uint64(k), clockTokens, a.now<<approxSlotBits|uint64(s)
+		}
+	}
+}
+
+// fetchBatch is how many sets are fetched at once: what a first-level cache
+// can hold beside other things.
+const fetchBatch = 32
+
+// fetch reads from the sets of some chunks and does nothing with it: the
+// memory then answers for all of them at once and not for one after the other,
+// as it does when each answer decides what is done next. It must not be
+// inlined, or nothing would be read.
+//
+//go:noinline
+func (a *Approx) fetch(keys []kv.Key, s Slot) (sum uint64) {
 	for _, k := range keys {
 		set := a.set(uint64(k), s)
-		i := a.place(set, uint64(k), s)
-		set.keys[i], set.clocks[i], set.marks[i] = uint64(k), clockTokens, a.now<<approxSlotBits|uint64(s)
+		sum += set.keys[0] + set.clocks[0] + set.marks[0]
 	}
+	return sum
 }
 
 // place returns which entry of a set is a chunk's, or gives way to it: a dead
@@ -176,18 +197,27 @@ func (a *Approx) Match(keys []kv.Key, horizon func(Slot) Horizon, dst []Hit) []H
 		if _, ok := a.find(uint64(keys[0]), s); !ok {
 			continue
 		}
-		var r Run
-		h := horizon(s)
-		for _, k := range keys {
-			if clock, ok := a.find(uint64(k), s); !ok || !r.add(h, clock) {
-				break
-			}
-		}
+		r := a.run(keys, s, horizon(s))
 		if r.Len() > 0 {
 			dst = append(dst, Hit{Slot: s, Run: r, Promised: r})
 		}
 	}
 	return dst
+}
+
+// run returns how many of the keys, from the first on, a slot holds.
+func (a *Approx) run(keys []kv.Key, s Slot, h Horizon) (r Run) {
+	fetched := 1 // the first by the caller
+	for i, k := range keys {
+		if i == fetched {
+			fetched = min(i+min(i+1, fetchBatch), len(keys)) // few at first: most runs are short
+			a.fetch(keys[i:fetched], s)
+		}
+		if clock, ok := a.find(uint64(k), s); !ok || !r.add(h, clock) {
+			break
+		}
+	}
+	return r
 }
 
 // find returns a chunk's clock on a slot.

@@ -20,6 +20,22 @@ type member struct {
 	numbers  bool
 }
 
+// What a Scanner keeps of a body is bounded: a few bytes that unpack to a body
+// of empty messages must not take many times the body's memory.
+const (
+	// maxElements is how many elements of one array are told apart; the last of
+	// them stands for all that follow.
+	maxElements = 1 << 16
+	// maxTextBytes bounds a string that is read as a name, and maxObjectBytes an
+	// object that is read member by member.
+	maxTextBytes   = 64 << 10
+	maxObjectBytes = 1 << 20
+	// maxTokens bounds one prompt of token ids: no model's context comes near.
+	maxTokens = 1 << 24
+	// maxChoices is above what engines take for n.
+	maxChoices = 1 << 14
+)
+
 // wanted are the members that routing reads; all others are only checked.
 var wanted = [...]string{
 	"model", "stream", "max_tokens", "max_completion_tokens", "max_output_tokens", "n", "cache_salt", "stream_options",
@@ -61,6 +77,7 @@ func (s *Scanner) began(c byte) {
 	case s.open[1] != '[' || m.numbers:
 	case s.state == valueOrEnd && (c == '-' || c >= '0' && c <= '9'):
 		m.numbers = true
+	case len(m.elements) == maxElements:
 	case s.at == memberMessages || s.at == memberPrompt || s.at == memberInput || s.at == memberSystem:
 		m.elements = append(m.elements, Span{Start: s.pos})
 	}

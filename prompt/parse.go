@@ -143,6 +143,7 @@ func (s *Scanner) Request(kind Kind, body []byte, rename func(string) string) (*
 	if r.N < 1 {
 		return nil, &SyntaxError{int64(s.members[memberN].Start), "n must be at least 1"}
 	}
+	r.N = min(r.N, maxChoices)
 	if r.MaxTokens < 0 {
 		r.MaxTokens = 0 // engines answer this with their own error
 	}
@@ -173,6 +174,9 @@ func readString(dst *string) func(member) error {
 	return func(m member) error {
 		if m.raw[0] != '"' {
 			return m.wrongType("a string")
+		}
+		if len(m.raw) > maxTextBytes {
+			return m.wrongType(fmt.Sprintf("a string of at most %d bytes", maxTextBytes))
 		}
 		b, err := jsontext.AppendUnquote(nil, m.raw)
 		if err != nil {
@@ -238,6 +242,9 @@ func (r *Request) readConversation(m member) error {
 
 // eachMember calls f for the members of an object whose syntax was checked.
 func eachMember(object []byte, f func(name string, v jsontext.Value)) error {
+	if len(object) > maxObjectBytes {
+		return &SyntaxError{0, fmt.Sprintf("want an object of at most %d bytes", maxObjectBytes)}
+	}
 	d := jsontext.NewDecoder(bytes.NewReader(object), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	d.ReadToken()
 	for d.PeekKind() == '"' {

@@ -224,7 +224,7 @@ func (s *Scanner) inText(c byte, body []byte) string {
 	case c < 0x20:
 		return "a control character in a string"
 	case !s.isKey:
-		if isMedia(body[s.from:s.pos]) {
+		if len(s.media) < maxElements && isMedia(body[s.from:s.pos]) {
 			s.media = append(s.media, Span{s.from, s.pos})
 		}
 		s.ended(s.pos + 1)

@@ -2,6 +2,7 @@ package prompt
 
 import (
 	"bytes"
+	"fmt"
 	"strconv"
 
 	"github.com/rhizome-router/rhizome/kv"
@@ -68,6 +69,9 @@ func (r *Request) readInput(s *Scanner, m member, body []byte) error {
 		r.Tokens = tokens
 		return err
 	}
+	if len(m.elements) == maxElements {
+		return m.wrongType(fmt.Sprintf("fewer than %d prompts", maxElements))
+	}
 	r.Prompts = max(1, len(m.elements))
 	for n, at := range m.elements {
 		e := member{Span: at, raw: body[at.Start:at.End]}
@@ -98,7 +102,7 @@ func (r *Request) readInput(s *Scanner, m member, body []byte) error {
 // tokenIDs reads an array of token ids, whose syntax has been checked.
 func tokenIDs(m member) ([]uint32, error) {
 	raw := m.raw[1 : len(m.raw)-1]
-	tokens := make([]uint32, 0, len(raw)/4)
+	tokens := make([]uint32, 0, min(len(raw)/4, maxTokens))
 	for i := 0; i < len(raw); {
 		switch raw[i] {
 		case ' ', '\t', '\r', '\n', ',':
@@ -112,6 +116,9 @@ func tokenIDs(m member) ([]uint32, error) {
 		v, err := strconv.ParseUint(string(raw[i:end]), 10, 32)
 		if err != nil || (end < len(raw) && bytes.IndexByte([]byte(" \t\r\n,"), raw[end]) < 0) {
 			return nil, member{Span: Span{Start: m.Start + 1 + i}}.wrongType("a token id (0 to 4294967295)")
+		}
+		if len(tokens) == maxTokens {
+			return nil, m.wrongType(fmt.Sprintf("at most %d token ids", maxTokens))
 		}
 		tokens = append(tokens, uint32(v))
 		i = end

@@ -24,10 +24,10 @@ func (g *Gateway) admit(x *exchange, kind prompt.Kind) error {
 	if err != nil {
 		return x.typeFault(err)
 	}
-	named := look.Model(x.body.plain)
+	x.named = look.Model(x.body.plain)
 	x.prompt, err = look.Request(kind, x.body.plain, func(name string) string {
-		named = g.orOnly(name)
-		return g.resolve(named, hints.drawKey(x.id))
+		x.named = g.orOnly(name)
+		return g.resolve(x.named, hints.drawKey(x.id))
 	})
 	if err != nil {
 		return x.typeFault(err)
@@ -43,20 +43,17 @@ func (g *Gateway) admit(x *exchange, kind prompt.Kind) error {
 	if err := g.follow(x); err != nil {
 		return err
 	}
-	if x.state != "" {
-		named = x.prompt.Model
-	}
 	if x.prompt.Model == "" {
 		return errNoModel
 	}
-	if !x.caller.mayUse(named) {
-		return fmt.Errorf("%w: %s", errForbidden, shorten(named))
+	if !x.caller.mayUse(x.named) {
+		return fmt.Errorf("%w: %s", errForbidden, shorten(x.named))
 	}
-	if most := g.cfg.Models[named].MaxModelLen; most > 0 && route.ExactTokens(x.prompt) > most {
+	if most := g.cfg.Models[x.named].MaxModelLen; most > 0 && route.ExactTokens(x.prompt) > most {
 		return route.ErrTooLong
 	}
 	x.header = workerHeader(x.r.Header, x.id, g.cfg.ForwardAuthorization, x.caller.trust)
-	x.rewrites = g.rewritesOf(named, x.prompt.Model)
+	x.rewrites = g.rewritesOf(x.named, x.prompt.Model)
 	return nil
 }
 

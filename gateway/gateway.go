@@ -137,6 +137,7 @@ type exchange struct {
 	caller   *caller
 	body     body
 	json     bool   // the body is JSON
+	named    string // the model as the request names it
 	state    string // the response or conversation that the path names
 	prompt   *prompt.Request
 	query    route.Query

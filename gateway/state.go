@@ -20,6 +20,7 @@ type place struct {
 	id     string // see stateKey
 	target kv.Target
 	model  string
+	named  string // what the request that made it called the model
 }
 
 // places remembers which target holds which response or conversation: engines
@@ -92,7 +93,7 @@ func (g *Gateway) follow(x *exchange) error {
 		if p, ok := g.places.get(stateKey(x.caller.tenant, id)); ok {
 			x.query.Pin, x.follows = p.target.String(), true
 			if x.state != "" {
-				x.prompt.Model = p.model
+				x.prompt.Model, x.named = p.model, p.named
 			}
 			return nil
 		}

@@ -67,7 +67,7 @@ func TestStateThatIsGone(t *testing.T) {
 	if a := ask(r.g, "GET", responses+"/resp_unseen"); a.Code != 404 || !strings.Contains(a.Body.String(), "previous_response_not_found") {
 		t.Errorf("a path with an unseen id gave %d %s", a.Code, a.Body)
 	}
-	r.g.places.put(place{stateKey("", "resp_old"), kv.Target{Worker: 1}, "m"})
+	r.g.places.put(place{stateKey("", "resp_old"), kv.Target{Worker: 1}, "m", "m"})
 	r.picker.err = route.ErrNoWorker
 	if a := r.post(responses, `{"model":"m","input":"y","previous_response_id":"resp_old"}`); a.status != 404 || !strings.Contains(a.body, "previous_response_not_found") {
 		t.Errorf("state of a worker that is gone gave %+v", a)
@@ -98,7 +98,7 @@ func TestStateIsATenantsOwn(t *testing.T) {
 func TestPlacesAreBounded(t *testing.T) {
 	p := newPlaces(3)
 	for i := range 5 {
-		p.put(place{fmt.Sprint(i), kv.Target{Rank: int16(i)}, "m"})
+		p.put(place{fmt.Sprint(i), kv.Target{Rank: int16(i)}, "m", "m"})
 		p.get("0") // used again and again
 	}
 	for id, want := range map[string]bool{"0": true, "1": false, "2": false, "3": true, "4": true} {
@@ -106,8 +106,25 @@ func TestPlacesAreBounded(t *testing.T) {
 			t.Errorf("%s is known: %v", id, ok)
 		}
 	}
-	p.put(place{"4", kv.Target{Rank: 9}, "m"})
+	p.put(place{"4", kv.Target{Rank: 9}, "m", "m"})
 	if got, _ := p.get("4"); got.target.Rank != 9 || len(p.byID) != 3 || p.used.Len() != 3 {
 		t.Errorf("%+v, %d known", got, len(p.byID))
+	}
+}
+
+// TestStateUnderAnAlias: who may use a model by one name alone can ask for what
+// it made by that name.
+func TestStateUnderAnAlias(t *testing.T) {
+	w := testkit.NewWorker(t)
+	w.Always(testkit.Send(testkit.JSON(200, `{"id":"resp_1"}`)))
+	r := newRig(t, Config{
+		Keys:   []KeyConfig{{Name: "a", SHA256: hashOf("k"), Models: []string{"fast"}}},
+		Models: map[string]ModelConfig{"fast": {To: []SplitConfig{{Model: "m"}}}},
+	}, w)
+	if a := r.post(responses, `{"model":"fast","input":"x"}`, "Authorization: Bearer k"); a.status != 200 {
+		t.Fatalf("%+v", a)
+	}
+	if a := ask(r.g, "GET", responses+"/resp_1", "Authorization: Bearer k"); a.Code != 200 {
+		t.Errorf("its own response: %d %s", a.Code, a.Body)
 	}
 }

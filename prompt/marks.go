@@ -11,17 +11,20 @@ import (
 func (s *Scanner) skipText(body []byte) {
 	i := s.pos
 	for i+64 <= len(body) {
-		next := i + 64
+		end := i + 64
 		for m := marks((*[64]byte)(body[i:])); m != 0; {
 			n := bits.TrailingZeros64(m)
-			if !isEscape(body[i+n:]) {
-				s.pos = i + n
+			at := i + n
+			if at+1 == len(body) || body[at] != '\\' || !isShortEscape(body[at+1]) && !isEscape(body[at:]) {
+				s.pos = at
 				return
 			}
 			m &^= 3 << n
-			next = max(next, i+n+2)
+			if n == 63 {
+				end++
+			}
 		}
-		i = next
+		i = end
 	}
 	for i < len(body) && (isPlain(body[i]) || isEscape(body[i:])) {
 		if body[i] == '\\' {

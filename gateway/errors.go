@@ -21,7 +21,7 @@ var (
 	errBodyEncoding     = errors.New("the request body's Content-Encoding is not supported")
 	errBodyCorrupt      = errors.New("the request body does not decode as its Content-Encoding says")
 	errBodyType         = errors.New("the request body must be JSON")
-	errBodyForm         = errors.New("the request body is no whole multipart form")
+	errBodyForm         = errors.New("the request body is no whole multipart form of one model")
 	errNoKey            = errors.New("the request has no API key: send it as Authorization: Bearer KEY")
 	errBadKey           = errors.New("the API key is not valid here")
 	errForbidden        = errors.New("the API key may not use this model")

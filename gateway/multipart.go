@@ -11,8 +11,12 @@ import (
 	"github.com/rhizome-router/rhizome/prompt"
 )
 
-// maxFieldBytes bounds a form field that routing reads.
-const maxFieldBytes = 1 << 10
+// maxFieldBytes bounds a form field that routing reads, and maxParts the parts
+// of a form: engines' own servers take at most 1000 files and 1000 fields.
+const (
+	maxFieldBytes = 1 << 10
+	maxParts      = 2000
+)
 
 // form finds the fields model and stream of a multipart body, wherever they
 // stand: what comes before them is held in memory with the rest of the body.
@@ -54,11 +58,13 @@ func (f *form) Request(_ prompt.Kind, body []byte, rename func(string) string) (
 	return &prompt.Request{Kind: prompt.Other, Model: rename(model), Stream: stream, N: 1, Prompts: 1}, nil
 }
 
-// fields reads what is there of the form. The last of several fields of one
-// name counts.
+// fields reads what is there of the form. It may name one model only.
 func (f *form) fields(body []byte) (model string, stream bool, err error) {
 	r := multipart.NewReader(bytes.NewReader(body), f.boundary)
-	for {
+	for n := 0; ; n++ {
+		if n == maxParts {
+			return "", false, errBodyForm
+		}
 		part, err := r.NextRawPart()
 		if errors.Is(err, io.EOF) {
 			return model, stream, nil
@@ -76,6 +82,9 @@ func (f *form) fields(body []byte) (model string, stream bool, err error) {
 		}
 		switch text := strings.TrimSpace(string(value)); name {
 		case "model":
+			if model != "" && text != model { // servers differ in which they take, and in what names one
+				return "", false, errBodyForm
+			}
 			model = text
 		case "stream":
 			stream = strings.EqualFold(text, "true") || text == "1"

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/rhizome-router/rhizome/prompt"
@@ -38,7 +39,7 @@ func splicesOf(body []byte, p *prompt.Request, names []string, rank int16, whole
 	for _, name := range names {
 		switch {
 		case name == rewriteRank && rank >= 0:
-			out = append(out, splice{front, fmt.Sprintf(`"routed_dp_rank":%d,"data_parallel_rank":%[1]d,`, rank)})
+			out = append(out, setNumber("routed_dp_rank", p.RoutedRankAt, front, rank), setNumber("data_parallel_rank", p.RankAt, front, rank))
 		case name == rewriteServedModel && p.ModelAt.End > 0:
 			quoted, err := json.Marshal(p.Model)
 			if err == nil && !bytes.Equal(quoted, body[p.ModelAt.Start:p.ModelAt.End]) {
@@ -50,6 +51,15 @@ func splicesOf(body []byte, p *prompt.Request, names []string, rank int16, whole
 	}
 	slices.SortStableFunc(out, func(a, b splice) int { return a.at.Start - b.at.Start })
 	return out, strip
+}
+
+// setNumber sets the member of that name, whose value stands at value, or makes
+// it at front: of two of one name engines take the last.
+func setNumber(name string, value, front prompt.Span, n int16) splice {
+	if value.End > 0 {
+		return splice{value, strconv.Itoa(int(n))}
+	}
+	return splice{front, fmt.Sprintf(`"%s":%d,`, name, n)}
 }
 
 // askForUsage sets include_usage in the member stream_options, which stands at

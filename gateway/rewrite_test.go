@@ -75,6 +75,12 @@ func TestRewriteRank(t *testing.T) {
 	if got, _ := rewritten(t, prompt.Chat, odd, "", -1, rewriteRank); got != odd {
 		t.Errorf("without a rank it became %s", got)
 	}
+	// A caller's own choice would count, standing behind the router's.
+	own := `{"data_parallel_rank":7,"model":"m","routed_dp_rank": null ,"data_parallel_rank":"x"}`
+	want := `{"data_parallel_rank":7,"model":"m","routed_dp_rank": 3 ,"data_parallel_rank":3}`
+	if got, _ := rewritten(t, prompt.Chat, own, "", 3, rewriteRank); got != want {
+		t.Errorf("a caller's ranks became %s", got)
+	}
 }
 
 func TestRewriteServedModelName(t *testing.T) {

@@ -174,3 +174,28 @@ func TestBR55_MultipartIsRoutedByItsModel(t *testing.T) {
 		}
 	}
 }
+
+// TestFormsThatServersReadDifferently are refused: two models, of which one
+// stands where only some look, and more parts than engines take.
+func TestFormsThatServersReadDifferently(t *testing.T) {
+	w := testkit.NewWorker(t)
+	w.Always(testkit.Send(testkit.JSON(200, "{}")))
+	part := func(name, value string) string {
+		return "--b\r\nContent-Disposition: form-data; " + name + "\r\n\r\n" + value + "\r\n"
+	}
+	for name, c := range map[string]struct {
+		body   string
+		status int
+	}{
+		"two models":       {part(`name="model"`, "org/n") + part(`name="model"`, "m"), 400},
+		"a hidden model":   {part(`name="model"`, "org/n") + part(`name*=utf-8''model`, "m"), 400},
+		"the same twice":   {part(`name="model"`, "m") + part(`name="model"`, "m"), 200},
+		"very many parts":  {strings.Repeat(part(`name="x"`, ""), maxParts) + part(`name="model"`, "m"), 400},
+		"quite many parts": {strings.Repeat(part(`name="x"`, ""), maxParts-2) + part(`name="model"`, "m"), 200},
+	} {
+		r := newRig(t, Config{}, w)
+		if a := r.post("/v1/audio/transcriptions", c.body+"--b--\r\n", "Content-Type: multipart/form-data; boundary=b"); a.status != c.status {
+			t.Errorf("%s gave %+v", name, a)
+		}
+	}
+}

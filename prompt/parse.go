@@ -52,6 +52,7 @@ type Request struct {
 
 	// Where values stand in the body, for rewrites that touch nothing else.
 	ModelAt, StreamOptionsAt Span
+	RoutedRankAt, RankAt     Span // of routed_dp_rank and data_parallel_rank
 
 	// Tokens is the prompt, or the first of several, when it was given as
 	// token ids; nil for text.
@@ -148,6 +149,7 @@ func (s *Scanner) Request(kind Kind, body []byte, rename func(string) string) (*
 		r.MaxTokens = 0 // engines answer this with their own error
 	}
 	r.ModelAt, r.StreamOptionsAt = s.members[memberModel].Span, s.members[memberStreamOptions].Span
+	r.RoutedRankAt, r.RankAt = s.members[memberRoutedRank].Span, s.members[memberRank].Span
 	if rename != nil {
 		r.Model = rename(r.Model)
 	}

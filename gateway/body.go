@@ -210,9 +210,8 @@ type rest struct {
 	body     io.Reader
 	control  *http.ResponseController
 	idle     time.Duration // how long the client may pause; none where it isn't positive
-	rate     int64         // bytes per second that must come after uploadGrace; none where it isn't positive
-	got      int64         // bytes that came
-	waited   time.Duration // for the client
+	rate     int64         // bytes per second that must come on the whole; none where it isn't positive
+	late     time.Duration // by how much the client is behind that rate
 	left     int64         // bytes that may still come
 	tooLarge error
 
@@ -227,8 +226,11 @@ func (r *rest) Read(p []byte) (int, error) {
 	r.limit()
 	begun := time.Now()
 	n, err := r.body.Read(p)
-	r.waited += time.Since(begun) // a worker that takes its time is not the client's fault
-	r.left, r.got = r.left-int64(n), r.got+int64(n)
+	r.left -= int64(n)
+	if r.rate > 0 { // what passed between two reads is the worker's time
+		r.late += time.Since(begun) - time.Duration(float64(n)/float64(r.rate)*float64(time.Second))
+		r.late = max(r.late, 0) // a fast start buys no pause later
+	}
 	switch {
 	case r.left < 0:
 		err = r.tooLarge
@@ -251,15 +253,14 @@ func (r *rest) Read(p []byte) (int, error) {
 	return n, r.err
 }
 
-// uploadGrace is how long a body may take whatever its rate.
+// uploadGrace is how far behind its rate a body may be.
 const uploadGrace = 30 * time.Second
 
 // limit gives the client some time for what comes next.
 func (r *rest) limit() {
 	patience := r.idle
 	if r.rate > 0 {
-		left := uploadGrace - r.waited + time.Duration(float64(r.got)/float64(r.rate)*float64(time.Second))
-		if left = max(left, 0); r.idle <= 0 || left < r.idle {
+		if left := max(uploadGrace-r.late, 0); r.idle <= 0 || left < r.idle {
 			patience = left
 		}
 	}

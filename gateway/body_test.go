@@ -192,15 +192,17 @@ func TestStalledUploadEnds(t *testing.T) {
 // but in earnest, is not.
 func TestBodiesMustComeAtSomeRate(t *testing.T) {
 	for name, c := range map[string]struct {
-		piece  int // bytes
+		first  int // bytes
+		piece  int
 		every  time.Duration
 		status int
 		within time.Duration
 	}{
-		"a byte just before the idle limit": {1, 29 * time.Second, 408, time.Minute},
-		"a byte a second":                   {1, time.Second, 408, time.Minute},
-		"half the rate":                     {512, time.Second, 408, 2 * time.Minute},
-		"twice the rate":                    {2048, time.Second, 200, time.Hour},
+		"a byte just before the idle limit": {0, 1, 29 * time.Second, 408, time.Minute},
+		"a byte a second":                   {0, 1, time.Second, 408, time.Minute},
+		"half the rate":                     {0, 512, time.Second, 408, 2 * time.Minute},
+		"much, then hardly any":             {150 << 10, 1, 29 * time.Second, 408, 2 * time.Minute},
+		"twice the rate":                    {0, 2048, time.Second, 200, time.Hour},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := memRig(t, Config{}, testkit.Script{testkit.Send(testkit.JSON(200, "{}"))})
@@ -208,7 +210,10 @@ func TestBodiesMustComeAtSomeRate(t *testing.T) {
 			body := plainBody + strings.Repeat(" ", 200<<10)
 			var client sync.WaitGroup
 			client.Go(func() {
-				for at := 0; at < len(body); at += c.piece {
+				if _, err := io.WriteString(write, body[:c.first]); err != nil {
+					return
+				}
+				for at := c.first; at < len(body); at += c.piece {
 					time.Sleep(c.every) // virtual
 					if _, err := io.WriteString(write, body[at:min(at+c.piece, len(body))]); err != nil {
 						return
@@ -237,8 +242,8 @@ func TestWorkersSlownessIsNotTheClients(t *testing.T) {
 	r := &rest{body: strings.NewReader("x"), control: http.NewResponseController(httptest.NewRecorder()), rate: 1 << 10, left: 1 << 20, idle: time.Second}
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Hour) // virtual: nobody reads
-		if n, err := r.Read(make([]byte, 1)); n != 1 || err != nil || r.waited != 0 {
-			t.Errorf("%d, %v, waited %v", n, err, r.waited)
+		if n, err := r.Read(make([]byte, 1)); n != 1 || err != nil || r.late != 0 {
+			t.Errorf("%d, %v, late by %v", n, err, r.late)
 		}
 	})
 }

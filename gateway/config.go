@@ -51,9 +51,9 @@ type Config struct {
 	// UploadTimeout is how long a client may pause while it sends a body;
 	// default 30 s.
 	UploadTimeout time.Duration `yaml:"upload_timeout" config:"off"`
-	// UploadMinBytesPerSecond is how fast a body must arrive on average, the
-	// first 30 s apart and not counting the time in which the router itself did
-	// not read; default 1024, -1 is no limit. A slower one is answered with 408.
+	// UploadMinBytesPerSecond is how fast a body must arrive on the whole; default
+	// 1024, -1 is no limit. One that falls 30 s behind is answered with 408. The
+	// time that its worker takes to read does not count.
 	UploadMinBytesPerSecond int64 `yaml:"upload_min_bytes_per_second"`
 	// WriteTimeout is how long a client may take to accept one piece of a
 	// response; default 2 min.

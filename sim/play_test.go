@@ -34,13 +34,20 @@ func TestTwoRunsAreEqual(t *testing.T) {
 	}
 }
 
-// Every policy must be playable in every scenario, here at a fraction of its
-// length, and answer everything where nothing breaks.
-func TestEveryPolicyPlaysEveryScenario(t *testing.T) {
-	for _, sc := range Catalogue() {
+// Policies must be playable in every scenario, here at a fraction of its
+// length, and answer everything where nothing breaks. Each scenario gets ours
+// and some of the others in turn; .ci/run plays all by all.
+func TestPoliciesPlayEveryScenario(t *testing.T) {
+	for i, sc := range Catalogue() {
 		shorten(&sc)
+		policies := slices.Clone(Policies()[:1])
+		for j, p := range Policies()[1:] {
+			if (i+j)%6 == 0 {
+				policies = append(policies, p)
+			}
+		}
 		t.Run(sc.Name, func(t *testing.T) {
-			table, err := Play(t.Context(), sc, Options{Policies: Policies(), Column: Learned, Seeds: []uint64{1}})
+			table, err := Play(t.Context(), sc, Options{Policies: policies, Column: Learned, Seeds: []uint64{1}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -84,7 +84,7 @@ func TestLoneRequestTakesWhatTheFormulaSays(t *testing.T) {
 // One worker under Poisson arrivals of equal work is an M/D/1 queue, whatever
 // stands between the client and the engine.
 func TestQueueOfEqualWorkIsMD1(t *testing.T) {
-	const n, rho = 40_000, 0.7
+	const n, rho = 15_000, 0.6
 	sc := small()
 	sc.Fleet.Workers, sc.Fleet.CPUTimesHBM = 1, 0
 	sc.Network.Scrape = time.Hour

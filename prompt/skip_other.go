@@ -1,0 +1,5 @@
+//go:build !amd64
+
+package prompt
+
+func skipMost(p []byte) int { return skipWords(p) }

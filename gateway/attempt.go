@@ -79,6 +79,7 @@ type attempt struct {
 	written  atomic.Bool // the worker was sent the whole request
 	payload  payload
 	uploads  sync.WaitGroup // readers of payload that the transport still has
+	reading  atomic.Int32   // how many these are
 	outcome  route.Outcome
 }
 
@@ -167,7 +168,21 @@ func (a *attempt) request() *http.Request {
 // upload returns a reader of the payload, from its start.
 func (a *attempt) upload() io.ReadCloser {
 	a.uploads.Add(1)
-	return &upload{pieces: slices.Clone(a.payload.pieces), rest: a.payload.rest, done: a.uploads.Done}
+	a.reading.Add(1)
+	return &upload{pieces: slices.Clone(a.payload.pieces), rest: a.payload.rest, done: func() {
+		a.reading.Add(-1)
+		a.uploads.Done()
+	}}
+}
+
+// letGo gives the body's memory back once the worker has all of it and has
+// begun to answer, so that there will be no other attempt: an answer may go on
+// for long.
+func (a *attempt) letGo() {
+	if a.x.body.reserved > 0 && a.written.Load() && a.reading.Load() == 0 {
+		a.payload.pieces = nil
+		a.g.release(a.x)
+	}
 }
 
 // lingering is how long what a client sends beyond the limit is still taken,

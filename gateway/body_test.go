@@ -262,3 +262,50 @@ func TestRestrictedCallersBodiesAreReadToTheEnd(t *testing.T) {
 		t.Errorf("its own model gave %+v", a)
 	}
 }
+
+// TestMemoryGoesBackWhenTheAnswerBegins: a long answer holds no body, however
+// large; before it there may still be another attempt.
+func TestMemoryGoesBackWhenTheAnswerBegins(t *testing.T) {
+	for name, c := range map[string]struct {
+		encoding string
+		body     string
+	}{
+		"held":     {"", streamBody + strings.Repeat(" ", 200<<10)},
+		"encoded":  {"gzip", packed(t, "gzip", streamBody)},
+		"streamed": {"", streamBody + strings.Repeat(" ", 5*minReplayBytes)},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			begin, more := make(chan struct{}), make(chan struct{})
+			r := memRig(t, Config{ReplayBytes: 256 << 10}, testkit.Script{testkit.Wait(begin),
+				testkit.Send(testkit.SSEHead(), testkit.Chunk("data: 1\n\n")), testkit.Wait(more),
+				testkit.Send(testkit.Chunk("data: [DONE]\n\n"), testkit.LastChunk())})
+			go func() {
+				synctest.Wait()
+				if r.g.buffered.Load() == 0 {
+					t.Errorf("%s: the body is not held while it may be needed", name)
+				}
+				close(begin)
+			}()
+			req, err := http.NewRequestWithContext(t.Context(), "POST", r.url+chat, strings.NewReader(c.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.encoding != "" {
+				req.Header.Set("Content-Encoding", c.encoding)
+			}
+			resp, err := r.client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if n := r.g.buffered.Load(); n != 0 {
+				t.Errorf("%s: %d bytes are held during the answer", name, n)
+			}
+			close(more)
+			if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "data: 1\n\ndata: [DONE]\n\n" {
+				t.Errorf("%s: got %q, %v", name, b, err)
+			}
+			resp.Body.Close()
+		})
+	}
+}

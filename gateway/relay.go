@@ -118,6 +118,7 @@ func (a *attempt) copyBody(resp *http.Response, live bool, filter filter, see fu
 			}
 			first = false
 			a.commit(resp)
+			a.letGo()
 			p := (*buffer)[:n]
 			see(p)
 			if p = filter.Write(p); len(p) > 0 && a.g.send(x, p, live) != nil {

@@ -30,9 +30,8 @@ const (
 	Responses // OpenAI's /v1/responses
 )
 
-// Request is what routing reads from a request body. It refers to the body's
-// memory, which must not change while the Request is in use. It is built by
-// one goroutine and not safe for concurrent use.
+// Request is what routing reads from a request body. It keeps nothing of the
+// body's memory. It is built by one goroutine and not safe for concurrent use.
 type Request struct {
 	Kind         Kind
 	Model        string

@@ -99,7 +99,9 @@ type AdminConfig struct {
 	// Listen is the address; default "127.0.0.1:8081".
 	Listen string `yaml:"listen" config:"fixed"`
 	// Token must be sent as a bearer token with every admin request but
-	// /healthz. It may be empty only when Listen is a loopback address.
+	// /healthz. It may be empty only when Listen is a loopback address; then the
+	// port answers under the names of loopback alone, and to no browser's page of
+	// another origin.
 	Token string `yaml:"token" config:"secret"`
 }
 

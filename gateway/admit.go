@@ -35,7 +35,7 @@ func (g *Gateway) admit(x *exchange, kind prompt.Kind) error {
 	if x.caller.trust {
 		hints.add(x.prompt.Hints)
 	}
-	x.query = route.Query{ID: x.id, Prompt: x.prompt, Session: hints.session, Tenant: x.caller.tenant, Pin: hints.pin,
+	x.query = route.Query{ID: x.id, Prompt: x.prompt, Session: hints.session, Tenant: x.caller.tenant, Tool: hints.tool, Pin: hints.pin,
 		ExpectedOutputTokens: hints.outputTokens, Hints: hints.rest}
 	if key := x.prompt.CacheKey; x.query.Session == "" && key != "" && len(key) <= maxHintBytes {
 		x.query.Session = "cache key:" + x.caller.tenant + ":" + key // it moves nobody else's requests
@@ -96,6 +96,7 @@ func (g *Gateway) orOnly(name string) string {
 type hints struct {
 	session      string
 	pin          string
+	tool         string
 	outputTokens int
 	rest         route.Hints
 }
@@ -103,7 +104,7 @@ type hints struct {
 // hintNames are the headers that are believed, and passed on, from trusted
 // callers alone.
 var hintNames = []string{
-	headerWorkflow, "X-Agent-Step-Id", "X-Agent-Expected-Tools", "X-Agent-Ste", headerOutputTokens, headerPriority,
+	headerWorkflow, "X-Agent-Step-Id", headerTools, "X-Agent-Ste", headerOutputTokens, headerPriority,
 }
 
 // maxHintBytes bounds a hint that names something.
@@ -119,7 +120,7 @@ func (g *Gateway) hintsOf(x *exchange) hints {
 	if !x.caller.trust {
 		return hints{}
 	}
-	h := hints{session: boundedHint(x.r.Header, headerWorkflow), pin: boundedHint(x.r.Header, headerPin)}
+	h := hints{session: boundedHint(x.r.Header, headerWorkflow), pin: boundedHint(x.r.Header, headerPin), tool: boundedHint(x.r.Header, headerTools)}
 	if n, err := strconv.Atoi(x.r.Header.Get(headerOutputTokens)); err == nil && n > 0 {
 		h.outputTokens = min(n, maxHintTokens)
 	}

@@ -32,6 +32,7 @@ const (
 	headerDecision  = "X-Rhizome-Decision"
 	headerRank      = "X-Data-Parallel-Rank"
 	headerWorkflow  = "X-Agent-Workflow-Id"
+	headerTools     = "X-Agent-Expected-Tools"
 	headerPin       = "X-Rhizome-Pin"
 	headerTenant    = "X-Tenant-Id"
 

@@ -73,13 +73,13 @@ func TestKeys(t *testing.T) {
 // workers; what is the router's own never does.
 func TestHintsComeFromTrustedCallers(t *testing.T) {
 	r := keyed(t)
-	hints := []string{"x-agent-workflow-id: wf", "x-rhizome-pin: 00000000000000aa", "x-expected-output-tokens: 77", "x-priority: 9", "x-tenant-id: spoof"}
+	hints := []string{"x-agent-workflow-id: wf", "x-rhizome-pin: 00000000000000aa", "x-expected-output-tokens: 77", "x-priority: 9", "x-agent-expected-tools: bash", "x-tenant-id: spoof"}
 	for key, trusted := range map[string]bool{"key-a": false, "key-b": true} {
 		if a := r.post(chat, plainBody, append(hints, "Authorization: Bearer "+key)...); a.status != 200 {
 			t.Fatalf("%s gave %+v", key, a)
 		}
 		q, got := r.picker.queries[len(r.picker.queries)-1], r.workers[0].Next(t).Header
-		if (q.Session == "wf") != trusted || (q.Pin != "") != trusted || (q.ExpectedOutputTokens == 77) != trusted {
+		if (q.Session == "wf") != trusted || (q.Pin != "") != trusted || (q.ExpectedOutputTokens == 77) != trusted || (q.Tool == "bash") != trusted {
 			t.Errorf("%s: query %+v", key, q)
 		}
 		if (got.Get("X-Priority") == "9") != trusted || (got.Get("X-Agent-Workflow-Id") != "") != trusted {

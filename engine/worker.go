@@ -109,6 +109,9 @@ func newTransport(d *net.Dialer) *http.Transport {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrConnect, err)
 		}
+		if tcp, ok := c.(*net.TCPConn); ok {
+			return bodyConn{tcp}, nil
+		}
 		return c, nil
 	}
 	dialTLS := func(ctx context.Context, network, addr string) (net.Conn, error) {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/rhizome-router/rhizome/engine"
 	"github.com/rhizome-router/rhizome/prompt"
 	"github.com/rhizome-router/rhizome/route"
 )
@@ -139,6 +140,8 @@ type upload struct {
 	done   func()
 }
 
+var _ engine.Placed = (*upload)(nil)
+
 func (u *upload) Read(p []byte) (int, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -157,6 +160,27 @@ func (u *upload) Read(p []byte) (int, error) {
 	}
 	u.rest.begun.Store(true)
 	return u.rest.Read(p)
+}
+
+// WritePlaced writes what is in memory. Close waits for it, and so does whoever
+// wants the memory back.
+func (u *upload) WritePlaced(w io.Writer, most int64) (n int64, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.closed {
+		return 0, io.ErrClosedPipe
+	}
+	for len(u.pieces) > 0 && n < most && err == nil {
+		p := u.pieces[0]
+		p = p[:min(int64(len(p)), most-n)]
+		var wrote int
+		wrote, err = w.Write(p)
+		n += int64(wrote)
+		if u.pieces[0] = u.pieces[0][wrote:]; len(u.pieces[0]) == 0 {
+			u.pieces = u.pieces[1:]
+		}
+	}
+	return n, err
 }
 
 func (u *upload) Close() error {

@@ -1,11 +1,12 @@
 package policy
 
-// The constants below are what the optimiser of Rhizome's own weights finds
-// for each tunable rule with the same budget on the same half of the data, in
-// the order of the rule's Params. To compute them anew: rhizome-lab tune. They
-// stand at the published defaults until a run of it is recorded here.
+// The constants below are what the optimiser of Rhizome's own rates found for
+// each tunable rule, with the same budget on the same work (set A, the whole
+// conversation trace, seed 1, 32 settings), in the order of the rule's Params:
+//
+//	rhizome-lab tune --policy NAME --trace conversation_trace.jsonl --budget 32
 
-func fittedLMetric() []float64     { return []float64{1, 1, 1, 1} }
-func fittedDynamo() []float64      { return []float64{1, 1, 0.75, 0.25, 0, 0} }
-func fittedLLMDPrecise() []float64 { return []float64{3, 2, 2, 0.8, 2} }
-func fittedSGLRouter() []float64   { return []float64{1024, 0.05, 8, 32, 1024, 1024, 1.5} }
+func fittedLMetric() []float64     { return []float64{0.7388, 0.1624, 0.4069, 0.5928} }
+func fittedDynamo() []float64      { return []float64{69.41, 2.124, 0.3242, 0.1415, 57.04, 0} }
+func fittedLLMDPrecise() []float64 { return []float64{2.182, 1.834, 0.981, 1, 0.6197} }
+func fittedSGLRouter() []float64   { return []float64{2154, 0.09709, 4.9, 81.76, 584.2, 960.8, 1.352} }

@@ -11,7 +11,7 @@ import (
 )
 
 // Approx remembers which chunks of which prompts were sent to which slot, for
-// prompts whose tokens aren't known: a key stands for a 1 KiB chunk of text,
+// prompts whose tokens aren't known: a key stands for a KiB of text or more,
 // chained to those before it. Nobody confirms or removes these entries;
 // whether a chunk is still there follows from its age. A slot's clock for that
 // is the number of tokens it has stored so far: under LRU a chunk leaves a

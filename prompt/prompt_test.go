@@ -106,6 +106,22 @@ func TestTokenKeysAreTheIndexKeys(t *testing.T) {
 	}
 }
 
+// Of a prompt of any length a 64th at most is lost behind the last chunk that
+// matches, and its chunks stay few.
+func TestLongPromptsHaveLongChunks(t *testing.T) {
+	r := parse(t, Completion, `{"prompt":"`+strings.Repeat("a", 8<<20)+`"}`)
+	last := 0
+	for i, c := range r.Chunks() {
+		if n := c.TextBytes - last; n > max(chunkBytes, last/longChunks) {
+			t.Fatalf("chunk %d is %d bytes long behind %d", i, n, last)
+		}
+		last = c.TextBytes
+	}
+	if n := len(r.Chunks()); n > 2*longChunks*5 {
+		t.Errorf("%d chunks of 8 MB", n)
+	}
+}
+
 // A follow-up turn must match the whole conversation before it.
 func TestChunksOfALongerConversationExtendTheShorter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

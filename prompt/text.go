@@ -9,10 +9,15 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// chunkBytes is the longest byte chunk. Chunks end at whole messages too, so
-// that a follow-up turn matches all of the conversation before it and not all
-// but a last part.
-const chunkBytes = 1024
+// chunkBytes is the longest byte chunk of a prompt's beginning. Chunks end at
+// whole messages too, so that a follow-up turn matches all of the conversation
+// before it and not all but a last part. Behind so many chunks' bytes they
+// become longer, by what went before: of a match no more than 1/longChunks is
+// lost, and a long prompt does not ask for a thousand places in a table.
+const (
+	chunkBytes = 1024
+	longChunks = 64
+)
 
 // readPrompt finds the text or token ids of the prompt and makes its chunks.
 func (r *Request) readPrompt(s *Scanner, body []byte) error {
@@ -128,21 +133,27 @@ func tokenIDs(m member) ([]uint32, error) {
 
 // chunker cuts a prompt's pieces into chunks and chains their keys.
 type chunker struct {
-	r      *Request
-	parent kv.Key
+	r       *Request
+	parent  kv.Key
+	longest int // bytes of the next chunk, at most
+	before  int // bytes so far
 }
 
 func (r *Request) newChunker() *chunker {
 	// The "adapter" keeps byte keys apart from token keys, and the kinds apart
 	// from each other: a chat template makes other tokens of the same bytes.
-	return &chunker{r, kv.Root(r.Model, "bytes:"+strconv.Itoa(int(r.Kind)), r.Salt)}
+	return &chunker{r: r, parent: kv.Root(r.Model, "bytes:"+strconv.Itoa(int(r.Kind)), r.Salt), longest: chunkBytes}
 }
 
 // add appends one whole piece (a message, the tools, a prompt), which holds so
 // much media.
 func (c *chunker) add(piece []byte, media int) {
 	for len(piece) > 0 {
-		n := min(len(piece), chunkBytes)
+		for c.before >= 2*longChunks*c.longest {
+			c.longest *= 2
+		}
+		n := min(len(piece), c.longest)
+		c.before += n
 		c.parent = kv.Next(c.parent, kv.Content(xxh3.Hash(piece[:n])))
 		skipped := min(n, media)
 		media -= skipped

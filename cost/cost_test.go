@@ -8,94 +8,78 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The golden example "tiers": which worker wins depends on the link's
-// congestion and on the KV pool, not on a constant discount per tier.
-func tiersClass() Class {
-	c := Class{StepMicros: 6200, SeqMicros: 10, KVTokenMicros: 0.049, TokenMicros: 22, PairMicros: 1.06e-3,
-		BudgetTokens: 2048, MaxSeqs: 256, KVBytes: 131072}
-	c.Links[kv.CPU] = Link{BytesPerMicro: 50_000}
-	return c
+// golden compares an example's rows with what the design computed by hand.
+func golden(t *testing.T, e Example, want [][]float64, picks []string) {
+	t.Helper()
+	if len(e.Rows) != len(want) {
+		t.Fatalf("%d rows, want %d", len(e.Rows), len(want))
+	}
+	for i, row := range e.Rows {
+		if len(row.Workers) != len(want[i]) {
+			t.Fatalf("%s: %d workers, want %d", row.Name, len(row.Workers), len(want[i]))
+		}
+		for j, w := range row.Workers {
+			if math.Abs(w.CostMicros-want[i][j]) > 0.05 {
+				t.Errorf("%s at %s: %.1f µs, want %.1f (%+v)", w.Name, row.Name, w.CostMicros, want[i][j], w.Terms)
+			}
+		}
+		if got := row.Workers[row.Pick()].Name; got != picks[i] {
+			t.Errorf("%s: pick %s, want %s", row.Name, got, picks[i])
+		}
+	}
 }
 
+// term is one term of a worker in an example.
+func term(w *ExampleWorker, name string) float64 {
+	for _, t := range w.Terms {
+		if t.Name == name {
+			return t.Micros
+		}
+	}
+	return math.NaN()
+}
+
+// Which worker wins depends on the link's congestion and on the KV pool, not
+// on a constant discount per tier.
 func TestGoldenTiers(t *testing.T) {
-	class := tiersClass()
-	full := class
-	full.CapacityTokens = 64_000 / watermark
-	r := Request{PromptTokens: 8000, OutputTokens: 1, Choices: 1}
-	residents := func(n int, remaining float64) []Resident {
-		all := make([]Resident, n)
-		for i := range all {
-			all[i] = Resident{remaining, 8000}
-		}
-		return all
-	}
-	w1 := Load{QueuedTokens: 12000, QueuedPairs: Pairs(12000, 0), QueuedSeqs: 1, Decoding: 4, ContextTokens: 32000}
-	w2 := Load{Decoding: 1, ContextTokens: 8000}
-	w3full := Load{Decoding: 8, ContextTokens: 64000, UniqueTokens: 64000, Residents: residents(8, 100)}
+	e := TiersExample()
+	golden(t, e, [][]float64{
+		{410083.5, 49796.4, 234720.0, 1189184.0},
+		{410083.5, 414925.5, 234720.0, 1189184.0},
+		{410083.5, 414925.5, 1189184.0},
+	}, []string{"W2", "W3", "W1"})
+	workers := e.Rows[0].Workers
 	for _, c := range []struct {
-		name  string
-		class *Class
-		load  Load
-		hit   Hit
-		rho   float64
-		want  float64
-	}{
-		{"W1", &class, w1, Hit{HBMTokens: 7500}, 0.3, 410083.5},
-		{"W2", &class, w2, Hit{LowerTokens: 7500, Tier: kv.CPU}, 0.3, 49796.4},
-		{"W3", &class, Load{}, Hit{}, 0.3, 234720.0},
-		{"W3'", &full, w3full, Hit{}, 0.3, 1189184.0},
-		{"W1", &class, w1, Hit{HBMTokens: 7500}, 0.95, 410083.5},
-		{"W2", &class, w2, Hit{LowerTokens: 7500, Tier: kv.CPU}, 0.95, 414925.5},
-		{"W3", &class, Load{}, Hit{}, 0.95, 234720.0},
-	} {
-		c.load.Rho[kv.CPU] = c.rho
-		terms := Score(c.class, &c.load, r, c.hit, Weights{})
-		if got := terms.TotalMicros(); math.Abs(got-c.want) > 0.05 {
-			t.Errorf("%s at ρ %v: %.1f µs, want %.1f (%+v)", c.name, c.rho, got, c.want, terms)
+		w    int
+		term string
+		want float64
+	}{{0, "queue", 387168.0}, {0, "prefill", 22915.5}, {1, "load", 28086.9}, {1, "prefill", 21709.5}, {3, "admission", 941600}, {3, "prefill", 247584}} {
+		if got := term(&workers[c.w], c.term); math.Abs(got-c.want) > 0.05 {
+			t.Errorf("%s %s: %.1f, want %.1f", workers[c.w].Name, c.term, got, c.want)
 		}
 	}
-	terms := Score(&class, &w1, r, Hit{HBMTokens: 7500}, Weights{})
-	if math.Abs(terms.QueueMicros-387168.0) > 0.05 || math.Abs(terms.PrefillMicros-22915.5) > 0.05 {
-		t.Errorf("W1's terms: %+v", terms)
-	}
-	if terms := Score(&full, &w3full, r, Hit{}, Weights{}); math.Abs(terms.AdmissionMicros-941600) > 0.05 {
-		t.Errorf("W3' admission: %+v", terms)
-	}
+}
+
+// Loading at the break-even bandwidth takes as long as computing.
+func TestBreakEven(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := exampleClass()
+		h := Hit{HBMTokens: rapid.Float64Range(0, 1e5).Draw(t, "hbm"), LowerTokens: rapid.Float64Range(1, 1e5).Draw(t, "lower"), Tier: kv.CPU}
+		c.Links[kv.CPU].BytesPerMicro = c.BreakEvenBytesPerMicro(h)
+		load, compute := c.load(&Load{}, h), c.TokenMicros*h.LowerTokens+c.PairMicros*Pairs(h.LowerTokens, h.HBMTokens)
+		if math.Abs(load/compute-1) > 1e-9 {
+			t.Fatalf("load %v µs, compute %v µs", load, compute)
+		}
+	})
 }
 
 // The article's own worked example, in both readings.
 func TestGoldenArticle(t *testing.T) {
-	r := Request{PromptTokens: 8000}
-	w1 := ArticleLoad{RemainingTokens: 800, RemainingSquares: 200_000, Queue: 2, LastWorker: true, SinceSeconds: 30}
-	w2 := ArticleLoad{RemainingTokens: 200, RemainingSquares: 50_000}
-	for _, c := range []struct {
-		literal    bool
-		rho        float64
-		w1, w2, w3 float64
-	}{
-		{true, 0.3, 36706.0, 18225.0, 8000.0},
-		{false, 0.3, 36706.0, 10610.7, 8000.0},
-		{false, 0.95, 36706.0, 11725.0, 8000.0},
-	} {
-		a := DefaultArticle()
-		a.Literal = c.literal
-		w2.Rho[kv.CPU] = c.rho
-		for _, w := range []struct {
-			name string
-			load ArticleLoad
-			hit  Hit
-			want float64
-		}{
-			{"W1", w1, Hit{HBMTokens: 7500}, c.w1},
-			{"W2", w2, Hit{LowerTokens: 7500, Tier: kv.CPU}, c.w2},
-			{"W3", ArticleLoad{}, Hit{}, c.w3},
-		} {
-			terms := a.Score(&w.load, r, w.hit)
-			if got := terms.TotalMicros(); math.Abs(got-w.want) > 0.05 {
-				t.Errorf("literal %v, ρ %v: %s = %.1f, want %.1f (%+v)", c.literal, c.rho, w.name, got, w.want, terms)
-			}
-		}
-	}
+	golden(t, ArticleExample(), [][]float64{
+		{36706.0, 18225.0, 8000.0},
+		{36706.0, 10610.7, 8000.0},
+		{36706.0, 11725.0, 8000.0},
+	}, []string{"W3", "W3", "W3"})
 }
 
 func drawLoad(t *rapid.T) Load {
@@ -192,7 +176,7 @@ func BenchmarkScore(b *testing.B) {
 // Where prompts go first, decodes don't share their iterations: these are
 // shorter, and the residents wait for all of them.
 func TestPrefillFirst(t *testing.T) {
-	mixed, first := tiersClass(), tiersClass()
+	mixed, first := exampleClass(), exampleClass()
 	first.Schedule = PrefillFirst
 	l := Load{Decoding: 10, ContextTokens: 100_000}
 	r := Request{PromptTokens: 4000, OutputTokens: 100, Choices: 1}

@@ -9,18 +9,28 @@ import (
 	"text/tabwriter"
 
 	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/cost"
 	"github.com/rhizome-router/rhizome/fleet"
 	"github.com/rhizome-router/rhizome/kv"
 	"github.com/rhizome-router/rhizome/route"
 )
 
 type explainCommand struct {
-	ID   string `arg:"" help:"The request's id, as the response header x-request-id says."`
-	JSON bool   `help:"Print the JSON as served."`
+	ID      string `arg:"" optional:"" help:"The request's id, as the response header x-request-id says."`
+	Example string `enum:",article,tiers" default:"" help:"Print a worked example of the cost model instead: article or tiers."`
+	JSON    bool   `help:"Print the JSON as served."`
 	adminFlags
 }
 
 func (c *explainCommand) Run(sh *shell) error {
+	switch {
+	case c.Example != "" && (c.ID != "" || c.JSON):
+		return errors.New("--example goes with no request id and no --json: it asks no replica")
+	case c.Example == "article":
+		return writeExample(sh.stdout, cost.ArticleExample())
+	case c.Example == "tiers":
+		return writeExample(sh.stdout, cost.TiersExample())
+	}
 	if c.ID == "" {
 		return errors.New("no request id given: it is the response header x-request-id")
 	}

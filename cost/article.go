@@ -65,7 +65,13 @@ type ArticleLoad struct {
 // ArticleTerms are the parts of the article's cost in microseconds. Affinity
 // and Expected are bonuses, so they are negative.
 type ArticleTerms struct {
-	PrefillMicros, DecodeMicros, DecodeSquareMicros, TierMicros, HeadOfLineMicros, AffinityMicros, ExpectedMicros float64
+	PrefillMicros      float64 `json:"prefill_micros"`
+	DecodeMicros       float64 `json:"decode_micros"`
+	DecodeSquareMicros float64 `json:"decode_square_micros"`
+	TierMicros         float64 `json:"tier_micros"`
+	HeadOfLineMicros   float64 `json:"head_of_line_micros"`
+	AffinityMicros     float64 `json:"affinity_micros"`
+	ExpectedMicros     float64 `json:"expected_micros"`
 }
 
 // TotalMicros is the cost.

@@ -24,13 +24,33 @@ type Explanation struct {
 	CachedTokens int     `json:"cached_tokens"` // predicted
 	TTFTMillis   float64 `json:"ttft_ms"`       // predicted
 
-	Candidates []Candidate `json:"candidates"` // cheapest first
+	NearTie    *NearTie    `json:"near_tie,omitempty"` // under policies that go by cost
+	Candidates []Candidate `json:"candidates"`         // cheapest first
 
 	Result             string  `json:"result,omitempty"` // empty while it runs
 	ActualPromptTokens int     `json:"actual_prompt_tokens"`
 	ActualCachedTokens int     `json:"actual_cached_tokens"`
 	ActualTTFTMillis   float64 `json:"actual_ttft_ms"` // streamed responses only, else 0
 }
+
+// NearTie says which candidates counted as equal, and what decided among them.
+type NearTie struct {
+	// BandMicros is how far above the least cost a candidate counts as equal.
+	BandMicros float64 `json:"band_micros"`
+	Inside     int     `json:"inside"` // how many are, the cheapest among them
+	Rule       TieRule `json:"rule"`
+}
+
+// TieRule is what decided among the candidates of a near tie.
+type TieRule string
+
+// The rules, the first that applies counts.
+const (
+	BySession TieRule = "session" // one of them served the session last
+	ByCost    TieRule = "cost"    // there is one alone
+	ByHit     TieRule = "hit"     // one holds more of the prompt than the others
+	ByDraw    TieRule = "draw"    // several hold equally much: a uniform draw
+)
 
 // Candidate is one worker as it was priced.
 type Candidate struct {
@@ -43,9 +63,17 @@ type Candidate struct {
 	Decoding     int        `json:"decoding"`
 	InFlight     int        `json:"in_flight"` // of this router, before the request
 	Terms        cost.Terms `json:"terms"`
-	CostMicros   float64    `json:"cost_micros"`
-	Chosen       bool       `json:"chosen,omitempty"`
-	Fit          FitState   `json:"fit"` // its constants and what they rest on
+	// Article are the terms of the article's cost, which is CostMicros then; nil
+	// under other policies.
+	Article    *cost.ArticleTerms `json:"article_terms,omitempty"`
+	CostMicros float64            `json:"cost_micros"`
+	InBand     bool               `json:"in_band,omitempty"` // of the near tie
+	// BreakEvenBytesPerMicro is the bandwidth below which computing the lower
+	// tokens would be faster than loading them; without such tokens 0.
+	BreakEvenBytesPerMicro float64 `json:"break_even_bytes_per_micro,omitempty"`
+
+	Chosen bool     `json:"chosen,omitempty"`
+	Fit    FitState `json:"fit"` // its constants and what they rest on
 	// Signals is what the worker was known to say, each with its source.
 	Signals fleet.Signals `json:"signals"`
 }
@@ -53,12 +81,12 @@ type Candidate struct {
 // maxCandidates bounds what is kept of one decision.
 const maxCandidates = 16
 
-func (r *Router) explain(now clock.Instant, q Query, request cost.Request, d *Decision, chosen int, why string) Explanation {
+func (r *Router) explain(now clock.Instant, q Query, request cost.Request, d *Decision, chosen choice) Explanation {
 	e := Explanation{
 		ID: q.ID, AtSeconds: now.Micros() / 1e6, Model: q.Prompt.Model, Policy: r.cfg.Policy,
 		PromptTokens: int(request.PromptTokens), PromptExact: q.Prompt.TextBytes == 0, OutputTokens: int(request.OutputTokens),
-		Worker: d.Worker.Spec.URL, Why: why, CachedTokens: d.PredictedCachedTokens, TTFTMillis: millis(d.PredictedTTFT),
-		ActualPromptTokens: -1, ActualCachedTokens: -1,
+		Worker: d.Worker.Spec.URL, Why: chosen.why, CachedTokens: d.PredictedCachedTokens, TTFTMillis: millis(d.PredictedTTFT),
+		NearTie: chosen.tie, ActualPromptTokens: -1, ActualCachedTokens: -1,
 	}
 	order := make([]int, len(r.cands))
 	for i := range order {
@@ -66,17 +94,21 @@ func (r *Router) explain(now clock.Instant, q Query, request cost.Request, d *De
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(r.cands[a].total, r.cands[b].total) })
 	for n, i := range order {
-		if n >= maxCandidates && i != chosen {
+		if n >= maxCandidates && i != chosen.index {
 			continue
 		}
 		c := &r.cands[i]
 		out := Candidate{
 			Worker: c.member.Worker.Spec.URL, HBMTokens: int(c.hit.HBMTokens), LowerTokens: int(c.hit.LowerTokens), Source: c.source,
 			QueuedTokens: int(c.load.QueuedTokens), Decoding: int(c.load.Decoding), InFlight: c.inFlight,
-			Terms: c.terms, CostMicros: c.total, Chosen: i == chosen, Fit: r.fitState(c.member, &c.class), Signals: c.signals,
+			Terms: c.terms, CostMicros: c.total, InBand: c.inBand, Chosen: i == chosen.index, Fit: r.fitState(c.member, &c.class), Signals: c.signals,
 		}
 		if out.LowerTokens > 0 {
-			out.Tier = c.hit.Tier.String()
+			out.Tier, out.BreakEvenBytesPerMicro = c.hit.Tier.String(), c.class.BreakEvenBytesPerMicro(c.hit)
+		}
+		if r.cfg.Policy == ArticleCost {
+			terms := c.article
+			out.Article = &terms
 		}
 		e.Candidates = append(e.Candidates, out)
 	}

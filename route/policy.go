@@ -38,18 +38,25 @@ func ParsePolicy(s string) (Policy, error) {
 	return "", fmt.Errorf("unknown policy %q: want one of %s", s, strings.Join(names, ", "))
 }
 
+// choice is which of r.cands is chosen, and why.
+type choice struct {
+	index int
+	why   string
+	tie   *NearTie // nil under policies that don't go by cost
+}
+
 // choose picks one of r.cands, which is not empty, and says why.
-func (r *Router) choose(now clock.Instant, q Query, request cost.Request) (chosen int, why string) {
+func (r *Router) choose(now clock.Instant, q Query, request cost.Request) choice {
 	switch r.cfg.Policy {
 	case RoundRobin:
 		r.turn++
-		return r.turn % len(r.cands), "its turn"
+		return choice{index: r.turn % len(r.cands), why: "its turn"}
 	case LeastRequests:
 		return r.fewest()
 	case Random:
-		return r.rand.IntN(len(r.cands)), "drawn at random"
+		return choice{index: r.rand.IntN(len(r.cands)), why: "drawn at random"}
 	case Sticky:
-		return r.home(q), "home of the session"
+		return choice{index: r.home(q), why: "home of the session"}
 	case ArticleCost:
 		r.priceArticle(now, q, request)
 	}
@@ -67,25 +74,33 @@ const (
 // cheapest picks the lowest cost. Within the near-tie band the session's last
 // worker wins, so that noise moves nobody; else the one that has most of the
 // prompt, since work saved is work saved; else a uniform draw.
-func (r *Router) cheapest(session string) (int, string) {
+func (r *Router) cheapest(session string) choice {
 	least := 0
 	for i := range r.cands {
 		if r.cands[i].total < r.cands[least].total {
 			least = i
 		}
 	}
-	band := r.cands[least].total + max(nearTieSteps*r.cands[least].class.StepMicros, nearTieShare*r.cands[least].total)
-	last, known := r.sessions.get(session)
-	near, equal, pick := 0, 0, least
+	width := max(nearTieSteps*r.cands[least].class.StepMicros, nearTieShare*r.cands[least].total)
+	band := r.cands[least].total + width
+	tie := &NearTie{BandMicros: width}
 	for i := range r.cands {
 		c := &r.cands[i]
-		if c.total > band {
+		if c.inBand = c.total <= band; c.inBand {
+			tie.Inside++
+		}
+	}
+	last, known := r.sessions.get(session)
+	equal, pick := 0, least
+	for i := range r.cands {
+		c := &r.cands[i]
+		if !c.inBand {
 			continue
 		}
 		if known && c.member.Target == last.target {
-			return i, "near tie, the session's last worker"
+			tie.Rule = BySession
+			return choice{i, "near tie, the session's last worker", tie}
 		}
-		near++
 		switch most := r.cands[pick].hit.Tokens(); {
 		case c.hit.Tokens() > most:
 			equal, pick = 1, i
@@ -95,14 +110,20 @@ func (r *Router) cheapest(session string) (int, string) {
 			}
 		}
 	}
-	if near == 1 {
-		return pick, "lowest cost"
+	switch {
+	case tie.Inside == 1:
+		tie.Rule = ByCost
+		return choice{pick, "lowest cost", tie}
+	case equal == 1:
+		tie.Rule = ByHit
+	default:
+		tie.Rule = ByDraw
 	}
-	return pick, fmt.Sprintf("near tie of %d", near)
+	return choice{pick, fmt.Sprintf("near tie of %d", tie.Inside), tie}
 }
 
 // fewest picks a worker with the fewest requests in flight, ties at random.
-func (r *Router) fewest() (int, string) {
+func (r *Router) fewest() choice {
 	least, near, pick := int(^uint(0)>>1), 0, 0
 	for i := range r.cands {
 		n := r.cands[i].member.Ledger.InFlight()
@@ -115,7 +136,7 @@ func (r *Router) fewest() (int, string) {
 			}
 		}
 	}
-	return pick, "fewest in flight"
+	return choice{index: pick, why: "fewest in flight"}
 }
 
 // home picks by rendezvous hashing of the session, or of the prompt's first
@@ -152,7 +173,8 @@ func (r *Router) priceArticle(now clock.Instant, q Query, request cost.Request) 
 		if known && last.target == c.member.Target {
 			load.LastWorker, load.SinceSeconds = true, now.Sub(last.at).Seconds()
 		}
-		c.total = r.cfg.Article.Score(&load, request, c.hit).TotalMicros()
+		c.article = r.cfg.Article.Score(&load, request, c.hit)
+		c.total = c.article.TotalMicros()
 	}
 }
 

@@ -106,7 +106,9 @@ type candidate struct {
 	// What we have decoding of that, and its context.
 	decoding, contextTokens float64
 	terms                   cost.Terms
-	total                   float64 // µs
+	article                 cost.ArticleTerms // under that policy
+	total                   float64           // µs
+	inBand                  bool              // of the near tie
 }
 
 // Decide chooses a worker for q and books the request there. The error is
@@ -141,10 +143,10 @@ func (r *Router) Decide(q Query) (*Decision, error) {
 		r.price(now, &r.cands[len(r.cands)-1], &hits[i], q.Prompt, request)
 	}
 	r.addLaterWait(now)
-	chosen, why := r.choose(now, q, request)
-	d := r.book(now, q, request, &r.cands[chosen])
+	chosen := r.choose(now, q, request)
+	d := r.book(now, q, request, &r.cands[chosen.index])
 	d.trial = d.member.Circuit.Begin(now)
-	r.ring.put(r.explain(now, q, request, d, chosen, why))
+	r.ring.put(r.explain(now, q, request, d, chosen))
 	return d, nil
 }
 

@@ -8,10 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/cost"
-	"github.com/rhizome-router/rhizome/fleet"
-	"github.com/rhizome-router/rhizome/kv"
 	"github.com/rhizome-router/rhizome/route"
 )
 
@@ -71,7 +68,7 @@ func writeExplanation(w io.Writer, e *route.Explanation) error {
 		if c.Chosen {
 			mark = " <"
 		}
-		others := c.Terms.OwnDecodeMicros + c.Terms.PrefillExternalityMicros + c.Terms.KVExternalityMicros
+		others := c.Terms.OwnDecodeMicros + c.Terms.PrefillExternalityMicros + c.Terms.KVExternalityMicros + c.Terms.QueueExternalityMicros
 		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t %s%s\t\n", strings.TrimPrefix(c.Worker, "http://"),
 			c.HBMTokens, c.LowerTokens, orDash(c.Tier), orDash(c.Source), c.QueuedTokens, c.InFlight, ms(c.Terms.QueueMicros),
 			ms(c.Terms.AdmissionMicros), ms(c.Terms.LoadMicros), ms(c.Terms.PrefillMicros), ms(others), ms(c.CostMicros),
@@ -80,11 +77,8 @@ func writeExplanation(w io.Writer, e *route.Explanation) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	for i := range e.Candidates {
-		if c := &e.Candidates[i]; c.Chosen {
-			fmt.Fprintf(w, "\nof the chosen worker: %s%s\n", fitText(&c.Fit), signalText(e, &c.Signals))
-		}
-	}
+	fmt.Fprintf(w, "\n%s", tieText(e.NearTie))
+	writeCandidates(w, e)
 	fmt.Fprintf(w, "\n%-10s cached %6d tokens   first token after %8.1f ms\n", "predicted", e.CachedTokens, e.TTFTMillis)
 	actual := "still running"
 	switch {
@@ -141,32 +135,4 @@ func knownMillis(x float64) string {
 		return "?"
 	}
 	return fmt.Sprintf("%.1f", x)
-}
-
-// signalText lists what is known of a worker, each with its source and age.
-func signalText(e *route.Explanation, s *fleet.Signals) string {
-	var b strings.Builder
-	add := func(name string, v fleet.Signal) {
-		if v.Source == fleet.Default {
-			return
-		}
-		fmt.Fprintf(&b, ", %s %.4g (%s", name, v.Value, v.Source)
-		if age := v.Age(clock.Instant(e.AtSeconds * 1e9)); age > 0 {
-			fmt.Fprintf(&b, ", %.1f s old", age.Seconds())
-		}
-		b.WriteString(")")
-	}
-	add("capacity", s.CapacityTokens)
-	add("max seqs", s.MaxSeqs)
-	add("KV usage", s.KVUsage)
-	add("running", s.Running)
-	add("waiting", s.Waiting)
-	add("foreign running", s.ForeignRunning)
-	add("foreign waiting", s.ForeignWaiting)
-	add("KV bytes", s.KVBytes)
-	for t := kv.CPU; t < kv.NumTiers; t++ {
-		add(t.String()+" ρ", s.Rho[t])
-		add(t.String()+" B/µs", s.BytesPerMicro[t])
-	}
-	return b.String()
 }

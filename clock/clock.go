@@ -92,6 +92,8 @@ func (c *Virtual) Sleep(ctx context.Context, d time.Duration) error {
 // Rand returns a generator for one named stream of randomness. Equal seeds and
 // names give equal sequences, and streams of different names are independent,
 // so that adding one consumer never shifts what another draws.
-func Rand(seed uint64, name string) *rand.Rand {
-	return rand.New(rand.NewPCG(seed, xxh3.HashString(name)))
-}
+func Rand(seed uint64, name string) *rand.Rand { return rand.New(Source(seed, name)) }
+
+// Source returns what Rand draws from, for one that wants to put it back to
+// what it was: a copy of it draws the same.
+func Source(seed uint64, name string) *rand.PCG { return rand.NewPCG(seed, xxh3.HashString(name)) }

@@ -13,8 +13,9 @@ import (
 )
 
 // Admin returns the handler of the admin listener: /metrics, /explain/{id},
-// /workers, /index, /config, /healthz and /debug/pprof/, and what drains a
-// worker (POST and DELETE /workers/{id}/drain). Where the config has a token,
+// /workers, /index, /config, /healthz and /debug/pprof/, what drains a worker
+// (POST and DELETE /workers/{id}/drain), and decisions without a request to a
+// worker (POST /v1/route and DELETE /v1/route/{id}). Where the config has a token,
 // every path but /healthz wants it as a bearer token.
 func (g *Gateway) Admin() http.Handler {
 	mux := http.NewServeMux()
@@ -25,6 +26,8 @@ func (g *Gateway) Admin() http.Handler {
 	mux.HandleFunc("GET /config", func(w http.ResponseWriter, _ *http.Request) { adminList(w, g.deps.Config) })
 	mux.HandleFunc("POST /workers/{id}/drain", func(w http.ResponseWriter, r *http.Request) { g.setDraining(w, r, true) })
 	mux.HandleFunc("DELETE /workers/{id}/drain", func(w http.ResponseWriter, r *http.Request) { g.setDraining(w, r, false) })
+	mux.HandleFunc("POST /v1/route", g.askRoute)
+	mux.HandleFunc("DELETE /v1/route/{id}", g.endReservation)
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)

@@ -14,7 +14,6 @@ import (
 // admit is the second hop: it reads the request within the limits and finds
 // out what routing needs of it.
 func (g *Gateway) admit(x *exchange, kind prompt.Kind) error {
-	hints := g.hintsOf(x)
 	look, err := x.reader()
 	if err != nil {
 		return err
@@ -24,6 +23,17 @@ func (g *Gateway) admit(x *exchange, kind prompt.Kind) error {
 	if err != nil {
 		return x.typeFault(err)
 	}
+	if err := g.understand(x, kind, look); err != nil {
+		return err
+	}
+	x.header = workerHeader(x.r.Header, x.id, g.cfg.ForwardAuthorization, x.caller.trust)
+	x.rewrites = g.rewritesOf(x.named, x.prompt.Model)
+	return nil
+}
+
+// understand makes x's query of what look has read of its body.
+func (g *Gateway) understand(x *exchange, kind prompt.Kind, look bodyReader) (err error) {
+	hints := g.hintsOf(x)
 	x.named = look.Model(x.body.plain)
 	x.prompt, err = look.Request(kind, x.body.plain, func(name string) string {
 		x.named = g.orOnly(name)
@@ -52,8 +62,6 @@ func (g *Gateway) admit(x *exchange, kind prompt.Kind) error {
 	if most := g.cfg.Models[x.named].MaxModelLen; most > 0 && route.ExactTokens(x.prompt) > most {
 		return route.ErrTooLong
 	}
-	x.header = workerHeader(x.r.Header, x.id, g.cfg.ForwardAuthorization, x.caller.trust)
-	x.rewrites = g.rewritesOf(x.named, x.prompt.Model)
 	return nil
 }
 

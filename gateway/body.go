@@ -74,7 +74,7 @@ func (g *Gateway) readBody(x *exchange, look bodyReader) error {
 		return g.uploadFailed(x, err)
 	}
 	enough := g.cfg.ReplayBytes
-	if len(x.caller.models) > 0 {
+	if len(x.caller.models) > 0 || x.whole {
 		enough = 0 // of two models that a body names the last counts: it has to be seen
 	}
 	err := g.readAll(x, &x.body.received, upload, first, look, enough)

@@ -32,6 +32,9 @@ var (
 	errUpstream         = errors.New("the worker failed")
 	errUpstreamTimeout  = errors.New("the worker did not answer in time")
 	errBrokenStream     = errors.New("the worker's response broke off")
+	errNoReservation    = errors.New("no such reservation: released, expired, or made by another replica")
+	errReservations     = errors.New("too much is reserved")
+	errRouteOption      = errors.New("a field of the routing question can't be used")
 	errShuttingDown     = errors.New("the router is shutting down")
 	errClientGone       = errors.New("the client went away")
 	errStreamUnfinished = fmt.Errorf("%w without its regular end", errBrokenStream)
@@ -82,6 +85,9 @@ var failures = []failure{
 	{is: errUpstreamTimeout, status: 504, kind: serverError, code: "worker_timeout"},
 	{is: errBrokenStream, status: 502, kind: serverError, code: "worker_stream_broken"},
 	{is: errUpstream, status: 502, kind: serverError, code: "worker_failed"},
+	{is: errNoReservation, status: 404, kind: invalidRequest, code: "unknown_reservation"},
+	{is: errReservations, status: 429, kind: rateLimit, code: "too_many_reservations"},
+	{is: errRouteOption, status: 400, kind: invalidRequest, code: "invalid_value"},
 	{is: errShuttingDown, status: 503, kind: serverError, code: "shutting_down", retryAfterSeconds: 1},
 }
 

@@ -30,7 +30,7 @@ type Decider interface {
 }
 
 // Deps is what a gateway needs from the rest of the house. Only Ready,
-// Workers, Index, Config, Explain, SetDraining and Tracer may be nil.
+// Workers, Index, Config, Explain, Preview, SetDraining and Tracer may be nil.
 type Deps struct {
 	Decider Decider
 	// Models returns the union of the models that healthy workers serve.
@@ -49,6 +49,9 @@ type Deps struct {
 	Config func() any
 	// Explain returns the account of a decision by request id.
 	Explain func(id string) (explanation any, ok bool)
+	// Preview returns the decision that Decider would make now, and makes none;
+	// POST /v1/route of the admin API asks it.
+	Preview func(q route.Query) (route.Explanation, error)
 
 	Registerer prometheus.Registerer
 	Gatherer   prometheus.Gatherer
@@ -66,7 +69,7 @@ type Deps struct {
 
 // Gateway is the front door. It is an http.Handler for the data listener. It
 // starts no goroutine of its own but those that ask a shadow, for which
-// [Gateway.Close] waits.
+// [Gateway.Close] waits, and timers of reservations, which it stops.
 //
 // A Gateway never changes: With makes another one of another Config. What the
 // two share stands behind pointers; what follows from the Config is made anew.
@@ -79,6 +82,7 @@ type Gateway struct {
 	limits   *limiters
 	places   *places
 	shadow   *shadow
+	reserved *reservations
 	buffered *atomic.Int64 // bytes of request bodies in memory
 	memory   *memory       // what they stand in
 	draining *atomic.Bool
@@ -110,6 +114,7 @@ func New(cfg Config, deps Deps) (*Gateway, error) {
 		limits:   limits,
 		places:   newPlaces(maxPlaces),
 		shadow:   newShadow(m),
+		reserved: newReservations(deps.Decider, m),
 		buffered: new(atomic.Int64),
 		memory:   new(memory),
 		draining: new(atomic.Bool),
@@ -122,8 +127,12 @@ func New(cfg Config, deps Deps) (*Gateway, error) {
 // listener closes. Requests are still served.
 func (g *Gateway) Drain() { g.draining.Store(true) }
 
-// Close waits for the questions to a shadow that are still open.
-func (g *Gateway) Close() { g.shadow.close() }
+// Close waits for the questions to a shadow that are still open, and releases
+// what is reserved.
+func (g *Gateway) Close() {
+	g.shadow.close()
+	g.reserved.close()
+}
 
 // exchange is one request on its way through the house.
 type exchange struct {
@@ -137,6 +146,7 @@ type exchange struct {
 	caller   *caller
 	body     body
 	json     bool   // the body is JSON
+	whole    bool   // all of the body is read before anything else
 	named    string // the model as the request names it
 	state    string // the response or conversation that the path names
 	prompt   *prompt.Request

@@ -34,6 +34,8 @@ type metrics struct {
 	bytes          *prometheus.CounterVec // direction
 	tapSkipped     prometheus.Counter
 	shadow         *prometheus.CounterVec // agreement
+	reservations   prometheus.Gauge
+	unreserved     *prometheus.CounterVec // ending
 
 	mu     sync.Mutex
 	models map[string]bool // names that have series
@@ -58,18 +60,20 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			[]float64{.005, .01, .02, .04, .06, .08, .1, .15, .25, .5, .75, 1, 2.5, 5, 10, 20, 40, 80, 160, 640}),
 		requestSeconds: seconds("request_duration_seconds", "Time from a request's arrival to its end.",
 			[]float64{.005, .025, .1, .25, .5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560}),
-		upstream:   counter("upstream_failures_total", "Attempts that a worker failed, by kind.", "kind"),
-		bytes:      counter("body_bytes_total", "Body bytes, by direction: request (from clients) or response (to them).", "direction"),
-		shadow:     counter("shadow_total", "Decisions compared with another router's, by agreement: same, other, failed, or skipped.", "agreement"),
-		models:     make(map[string]bool),
-		retries:    prometheus.NewCounter(prometheus.CounterOpts{Name: "rhizome_gateway_retries_total", Help: "Attempts after a request's first."}),
-		tapSkipped: prometheus.NewCounter(prometheus.CounterOpts{Name: "rhizome_gateway_tap_skipped_total", Help: "Responses whose usage could not be read because they are compressed."}),
+		upstream:     counter("upstream_failures_total", "Attempts that a worker failed, by kind.", "kind"),
+		bytes:        counter("body_bytes_total", "Body bytes, by direction: request (from clients) or response (to them).", "direction"),
+		shadow:       counter("shadow_total", "Decisions compared with another router's, by agreement: same, other, failed, or skipped.", "agreement"),
+		reservations: gauge("reservations", "Decisions booked by POST /v1/route of the admin API and not released yet."),
+		unreserved:   counter("reservations_ended_total", "Reservations that ended, by how: released, expired, or closed with the process.", "ending"),
+		models:       make(map[string]bool),
+		retries:      prometheus.NewCounter(prometheus.CounterOpts{Name: "rhizome_gateway_retries_total", Help: "Attempts after a request's first."}),
+		tapSkipped:   prometheus.NewCounter(prometheus.CounterOpts{Name: "rhizome_gateway_tap_skipped_total", Help: "Responses whose usage could not be read because they are compressed."}),
 		retriesDenied: prometheus.NewCounter(prometheus.CounterOpts{Name: "rhizome_gateway_retries_denied_total",
 			Help: "Retries that did not happen because the retry budget was empty."}),
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{m.requests, m.inFlight, m.bufferedBytes, m.ttftSeconds, m.requestSeconds,
-		m.retries, m.retriesDenied, m.upstream, m.bytes, m.tapSkipped, m.shadow} {
+		m.retries, m.retriesDenied, m.upstream, m.bytes, m.tapSkipped, m.shadow, m.reservations, m.unreserved} {
 		errs = append(errs, reg.Register(c))
 	}
 	if err := errors.Join(errs...); err != nil {

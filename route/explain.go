@@ -20,6 +20,7 @@ type Explanation struct {
 	PromptExact  bool    `json:"prompt_tokens_exact"` // which of them
 	OutputTokens int     `json:"output_tokens"`       // predicted
 	Worker       string  `json:"worker"`              // chosen
+	Rank         int16   `json:"rank"`                // of it; -1: the worker as a whole
 	Why          string  `json:"why"`
 	CachedTokens int     `json:"cached_tokens"` // predicted
 	TTFTMillis   float64 `json:"ttft_ms"`       // predicted
@@ -55,6 +56,7 @@ const (
 // Candidate is one worker as it was priced.
 type Candidate struct {
 	Worker       string     `json:"worker"`
+	Rank         int16      `json:"rank"` // -1: the worker as a whole
 	HBMTokens    int        `json:"hbm_tokens"`
 	LowerTokens  int        `json:"lower_tokens"`
 	Tier         string     `json:"tier,omitempty"`   // of the lower tokens
@@ -81,11 +83,13 @@ type Candidate struct {
 // maxCandidates bounds what is kept of one decision.
 const maxCandidates = 16
 
-func (r *Router) explain(now clock.Instant, q Query, request cost.Request, d *Decision, chosen choice) Explanation {
+func (r *Router) explain(now clock.Instant, q Query, request cost.Request, chosen choice) Explanation {
+	best := &r.cands[chosen.index]
 	e := Explanation{
 		ID: q.ID, AtSeconds: now.Micros() / 1e6, Model: q.Prompt.Model, Policy: r.cfg.Policy,
 		PromptTokens: int(request.PromptTokens), PromptExact: q.Prompt.TextBytes == 0, OutputTokens: int(request.OutputTokens),
-		Worker: d.Worker.Spec.URL, Why: chosen.why, CachedTokens: d.PredictedCachedTokens, TTFTMillis: millis(d.PredictedTTFT),
+		Worker: best.member.Worker.Spec.URL, Rank: best.member.Target.Rank, Why: chosen.why,
+		CachedTokens: int(best.hit.Tokens()), TTFTMillis: millis(best.expect(request)),
 		NearTie: chosen.tie, ActualPromptTokens: -1, ActualCachedTokens: -1,
 	}
 	order := make([]int, len(r.cands))
@@ -99,7 +103,7 @@ func (r *Router) explain(now clock.Instant, q Query, request cost.Request, d *De
 		}
 		c := &r.cands[i]
 		out := Candidate{
-			Worker: c.member.Worker.Spec.URL, HBMTokens: int(c.hit.HBMTokens), LowerTokens: int(c.hit.LowerTokens), Source: c.source,
+			Worker: c.member.Worker.Spec.URL, Rank: c.member.Target.Rank, HBMTokens: int(c.hit.HBMTokens), LowerTokens: int(c.hit.LowerTokens), Source: c.source,
 			QueuedTokens: int(c.load.QueuedTokens), Decoding: int(c.load.Decoding), InFlight: c.inFlight,
 			Terms: c.terms, CostMicros: c.total, InBand: c.inBand, Chosen: i == chosen.index, Fit: r.fitState(c.member, &c.class), Signals: c.signals,
 		}

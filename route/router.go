@@ -33,8 +33,9 @@ type Router struct {
 	deps Deps
 
 	mu       sync.Mutex
-	rand     *rand.Rand
-	turn     int // round-robin's
+	source   *rand.PCG
+	rand     *rand.Rand // of source
+	turn     int        // round-robin's
 	sizes    *prompt.Calibration
 	output   *cost.OutputLength
 	classAt  map[ClassKey]*class
@@ -63,8 +64,9 @@ func New(cfg Config, deps Deps) *Router {
 	if cfg.Explained == 0 {
 		cfg.Explained = defaultExplained
 	}
+	source := clock.Source(cfg.Seed, "route")
 	return &Router{
-		cfg: cfg, deps: deps, rand: clock.Rand(cfg.Seed, "route"), sizes: prompt.NewCalibration(),
+		cfg: cfg, deps: deps, source: source, rand: rand.New(source), sizes: prompt.NewCalibration(),
 		output: cost.NewOutputLength(), classAt: make(map[ClassKey]*class), classes: make(map[*cost.Fit]*class), traffic: newTraffic(), sessions: newSessions(), ring: newRing(cfg.Explained),
 	}
 }
@@ -112,26 +114,59 @@ type candidate struct {
 }
 
 // Decide chooses a worker for q and books the request there. The error is
-// [ErrUnknownModel] or [ErrNoWorker].
+// [ErrUnknownModel], [ErrNoWorker] or [ErrTooLong].
 func (r *Router) Decide(q Query) (*Decision, error) {
+	now, members, hits, err := r.find(&q)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.deps.Index.Expire(now)
+	request, chosen := r.weigh(now, q, members, hits)
+	d := r.book(now, q, request, &r.cands[chosen.index])
+	d.trial = d.member.Circuit.Begin(now)
+	r.ring.put(r.explain(now, q, request, chosen))
+	return d, nil
+}
+
+// Preview returns the decision that Decide would make of q at this instant, and
+// makes none: it books and promises nothing, remembers no session, counts
+// nothing and leaves the random numbers as they were. What time alone has
+// brought (prefills that are over, numbers scraped) it takes up, as every
+// decision does first. Errors are those of Decide.
+func (r *Router) Preview(q Query) (Explanation, error) {
+	now, members, hits, err := r.find(&q)
+	if err != nil {
+		return Explanation{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	turn, source := r.turn, *r.source
+	request, chosen := r.weigh(now, q, members, hits)
+	r.turn, *r.source = turn, source
+	return r.explain(now, q, request, chosen), nil
+}
+
+// find returns the members that may serve q, and what each holds of its prompt.
+func (r *Router) find(q *Query) (now clock.Instant, members []*fleet.Member, hits []matched, err error) {
 	view := r.deps.Fleet.View()
 	members, known := view.Serving(q.Prompt.Model)
 	switch {
 	case !known && view.Pending():
-		return nil, ErrNoWorker
+		return 0, nil, nil, ErrNoWorker
 	case !known:
-		return nil, ErrUnknownModel
+		return 0, nil, nil, ErrUnknownModel
 	}
-	now := r.deps.Clock.Now()
-	members, err := eligible(now, view, members, &q)
-	if err != nil {
-		return nil, err
+	now = r.deps.Clock.Now()
+	if members, err = eligible(now, view, members, q); err != nil {
+		return 0, nil, nil, err
 	}
-	hits := r.match(members, q.Prompt)
+	return now, members, r.match(members, q.Prompt), nil
+}
 
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.deps.Index.Expire(now)
+// weigh prices the members, as r.cands, and chooses one of them. It needs r.mu.
+func (r *Router) weigh(now clock.Instant, q Query, members []*fleet.Member, hits []matched) (cost.Request, choice) {
 	request := cost.Request{
 		PromptTokens: float64(r.sizes.PromptTokens(q.Prompt)),
 		OutputTokens: expectedOutput(&q, r.output.Predict(outputKey(&q, r.sizes.PromptTokens(q.Prompt)), q.Prompt.MaxTokens)),
@@ -143,11 +178,7 @@ func (r *Router) Decide(q Query) (*Decision, error) {
 		r.price(now, &r.cands[len(r.cands)-1], &hits[i], q.Prompt, request)
 	}
 	r.addLaterWait(now)
-	chosen := r.choose(now, q, request)
-	d := r.book(now, q, request, &r.cands[chosen.index])
-	d.trial = d.member.Circuit.Begin(now)
-	r.ring.put(r.explain(now, q, request, d, chosen))
-	return d, nil
+	return request, r.choose(now, q, request)
 }
 
 // outputKey is what the length of the answer may depend on.
@@ -224,45 +255,6 @@ func limit(class *cost.Class, s *fleet.Signals) {
 	}
 }
 
-// addForeign adds what others sent to a worker, each request taken for an
-// average one of ours, and how congested its links are.
-func (r *Router) addForeign(l *cost.Load, s *fleet.Signals) {
-	for tier := range l.Rho {
-		l.Rho[tier] = s.Rho[tier].Value
-		if gate := s.Gate[tier]; r.cfg.TierGate && gate.Source != fleet.Default {
-			l.Closed[tier] = 1 - gate.Value
-		}
-	}
-	running, waiting := s.ForeignRunning.Value, s.ForeignWaiting.Value
-	l.Decoding += running
-	l.ContextTokens += running * r.typical.promptTokens
-	l.UniqueTokens += running * r.typical.promptTokens
-	l.RemainingTokens += running * r.typical.outputTokens / 2
-	if waiting <= 0 {
-		return
-	}
-	tokens := waiting * r.typical.uncachedTokens
-	if s.WaitingTokens.Source != fleet.Default && s.Waiting.Value > 0 {
-		tokens = s.WaitingTokens.Value * waiting / s.Waiting.Value
-	}
-	l.QueuedTokens += tokens
-	l.QueuedPairs += waiting * cost.Pairs(tokens/waiting, 0)
-	l.QueuedSeqs += int(waiting)
-}
-
-// typical is the mean request: what one that isn't ours is taken for.
-type typical struct {
-	promptTokens, uncachedTokens, outputTokens float64
-	requests                                   float64
-}
-
-func (t *typical) observe(promptTokens, uncachedTokens, outputTokens float64) {
-	t.requests = min(t.requests+1, 200)
-	t.promptTokens += (promptTokens - t.promptTokens) / t.requests
-	t.uncachedTokens += (uncachedTokens - t.uncachedTokens) / t.requests
-	t.outputTokens += (outputTokens - t.outputTokens) / t.requests
-}
-
 // addLaterWait completes the candidates' costs by what they make those wait
 // who come later.
 func (r *Router) addLaterWait(now clock.Instant) {
@@ -285,6 +277,11 @@ func tokenTime(class *cost.Class, inFlight int) time.Duration {
 	return time.Duration(micros * float64(time.Microsecond))
 }
 
+// expect is the time to first token that a client would see of c.
+func (c *candidate) expect(request cost.Request) time.Duration {
+	return time.Duration(c.terms.ExpectMicros(&c.class, &c.load, request) * float64(time.Microsecond))
+}
+
 // book enters the chosen candidate into its member's ledger and promises its
 // blocks.
 func (r *Router) book(now clock.Instant, q Query, request cost.Request, c *candidate) *Decision {
@@ -293,7 +290,7 @@ func (r *Router) book(now clock.Instant, q Query, request cost.Request, c *candi
 		PromptTokens: request.PromptTokens, HBMTokens: c.hit.HBMTokens,
 		UncachedTokens: p, UncachedPairs: cost.Pairs(p, request.PromptTokens-p),
 		OutputTokens: request.OutputTokens, Choices: request.Choices,
-		PredictedTTFT: time.Duration(c.terms.ExpectMicros(&c.class, &c.load, request) * float64(time.Microsecond)),
+		PredictedTTFT: c.expect(request),
 		Silent:        !q.Prompt.Stream,
 	}
 	b.Keys, b.KeyTokens = c.occupies(q.Prompt, request.PromptTokens)
@@ -302,7 +299,7 @@ func (r *Router) book(now clock.Instant, q Query, request cost.Request, c *candi
 	c.member.Ledger.Book(now, b)
 	d := &Decision{
 		ID: q.ID, Target: c.member.Target, Worker: c.member.Worker,
-		PredictedCachedTokens: int(c.hit.HBMTokens + c.hit.LowerTokens),
+		PredictedCachedTokens: int(c.hit.Tokens()),
 		PredictedTTFT:         b.PredictedTTFT, CostMicros: c.total,
 		member: c.member, booking: b, query: q.Prompt, bookedAt: now,
 		output: outputKey(&q, int(request.PromptTokens)), seen: seen,

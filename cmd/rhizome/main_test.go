@@ -207,6 +207,18 @@ func TestServeRoutesAndExplains(t *testing.T) {
 	if second.Header.Get("x-rhizome-worker") != worker || !strings.Contains(text, `"cached_tokens":1984`) {
 		t.Errorf("the same prompt went to %s (first %s): %s", second.Header.Get("x-rhizome-worker"), worker, text)
 	}
+	dry, err := http.Post(s.admin+"/v1/route", "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dry.Body.Close()
+	var there struct {
+		Worker       string `json:"worker"`
+		CachedTokens int    `json:"cached_tokens"`
+	}
+	if err := json.NewDecoder(dry.Body).Decode(&there); err != nil || there.CachedTokens != 1984 {
+		t.Errorf("where it would go: %d, %+v, %v", dry.StatusCode, there, err)
+	}
 
 	var out, errs bytes.Buffer
 	id := second.Header.Get("x-request-id")
@@ -225,6 +237,9 @@ func TestServeRoutesAndExplains(t *testing.T) {
 	var e route.Explanation
 	if err := json.Unmarshal(out.Bytes(), &e); err != nil || len(e.Candidates) != 3 || e.ActualCachedTokens != 1984 {
 		t.Errorf("explain --json: %v, %s", err, out.String())
+	}
+	if there.Worker != e.Worker {
+		t.Errorf("it went to %s, and would go to %s", e.Worker, there.Worker)
 	}
 	errs.Reset()
 	if code := run(t.Context(), []string{"explain", "nobody", "--admin", s.admin}, &out, &errs); code != 1 || !strings.Contains(errs.String(), "knows no request") {

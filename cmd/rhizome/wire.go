@@ -94,7 +94,7 @@ func (r *replica) build(cfg config.Config) (err error) {
 		Workers: func() any { return r.fleet.Describe() },
 		Index:   func() any { return r.fleet.DescribeIndex() },
 		Config:  func() any { return r.inForce.Load().describe() },
-		Explain: func(id string) (any, bool) { return r.router.Explain(id) }, SetDraining: r.fleet.SetDraining,
+		Explain: func(id string) (any, bool) { return r.router.Explain(id) }, Preview: r.router.Preview, SetDraining: r.fleet.SetDraining,
 		Registerer: registry, Gatherer: registry, Log: r.log, Clock: time, Replica: name, Tracer: tracer,
 	})
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/cost"
-	"github.com/rhizome-router/rhizome/kv"
 )
 
 // Booking is one request's share of a worker, from the decision to the end.
@@ -19,11 +18,9 @@ type Booking struct {
 	UncachedPairs  float64 // p·(ctx + p/2)
 	OutputTokens   float64 // d, predicted, per choice
 	Choices        float64
-	// Keys name the leading parts of the prompt, KeyTokens tokens each, so that
-	// a prefix which several requests hold is counted once; nil: it shares
-	// nothing. InUseTokens is what others in flight held of it at booking.
-	Keys        []kv.Key
-	KeyTokens   float64
+	// Parts tell what it shares with other prompts. InUseTokens is what others
+	// in flight held of it at booking.
+	Parts       Parts
 	InUseTokens float64
 	// PredictedTTFT is how long the first token should take.
 	PredictedTTFT time.Duration
@@ -98,15 +95,13 @@ func (l *Ledger) Book(now clock.Instant, b *Booking) {
 	l.sums.queuedTokens += b.UncachedTokens
 	l.sums.queuedPairs += b.UncachedPairs
 	l.sums.ownTokens += b.ownTokens()
-	l.occupied.add(b.Keys, b.KeyTokens)
+	l.occupied.add(&b.Parts)
 }
 
 // InUseTokens returns how many leading tokens of a prompt the requests in
 // flight hold already, to within some blocks: admitting it takes no room for
 // them. What lies idle in the cache does take room once it is used.
-func (l *Ledger) InUseTokens(keys []kv.Key, keyTokens float64) float64 {
-	return float64(l.occupied.leading(keys)) * keyTokens
-}
+func (l *Ledger) InUseTokens(p *Parts) float64 { return l.occupied.leading(p) }
 
 // FirstToken moves b from the queue to the decoding ones; tokenTime is the
 // predicted time per output token. Only the first call does anything.
@@ -148,7 +143,7 @@ func (l *Ledger) Release(now clock.Instant, b *Booking) {
 	b.stage = released
 	l.booked.Add(-1)
 	l.sums.ownTokens -= b.ownTokens()
-	l.occupied.remove(b.Keys)
+	l.occupied.remove(&b.Parts)
 	if l.InFlight() == 0 {
 		l.sums, l.occupied.tokens = sums{}, 0 // nothing drifts, however long the process lives
 	}
@@ -253,7 +248,7 @@ func (b *Booking) exclusiveTokens() float64 {
 
 // ownTokens is the KV of b, at its full length, that no key stands for.
 func (b *Booking) ownTokens() float64 {
-	return max(0, b.PromptTokens-float64(covered(len(b.Keys)))*b.KeyTokens) + b.Choices*b.OutputTokens
+	return max(0, b.PromptTokens-b.Parts.covered()) + b.Choices*b.OutputTokens
 }
 
 // contextTokens is what b's sequences read in an average step.

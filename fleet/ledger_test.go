@@ -32,13 +32,13 @@ func TestLedgerCountsSharedPrefixesOnce(t *testing.T) {
 	var l Ledger
 	class := cost.Generic()
 	a, b := booking(1600, 1500), booking(2400, 1600)
-	a.Keys, a.KeyTokens = prefixes(1, 16), 100
-	b.Keys, b.KeyTokens = prefixes(1, 24), 100
-	if in := l.InUseTokens(a.Keys, 100); in != 0 {
+	a.Parts = Parts{Keys: prefixes(1, 16), KeyTokens: 100}
+	b.Parts = Parts{Keys: prefixes(1, 24), KeyTokens: 100}
+	if in := l.InUseTokens(&a.Parts); in != 0 {
 		t.Errorf("%v tokens are in use on an idle worker", in)
 	}
 	l.Book(0, a)
-	if in := l.InUseTokens(b.Keys, 100); in != 1600 {
+	if in := l.InUseTokens(&b.Parts); in != 1600 {
 		t.Errorf("%v tokens of the prompt are in use, want all 1600 of the one in flight", in)
 	}
 	b.InUseTokens = 1600
@@ -49,6 +49,28 @@ func TestLedgerCountsSharedPrefixesOnce(t *testing.T) {
 	l.Release(0, a)
 	if got := l.Load(0, &class, time.Millisecond, false).UniqueTokens; got != 2400+100 {
 		t.Errorf("%v tokens are occupied when the first has ended, want 2500", got)
+	}
+}
+
+// Parts of a text are of different lengths.
+func TestLedgerCountsUnequalParts(t *testing.T) {
+	var l Ledger
+	a := booking(4000, 0)
+	a.Parts = Parts{Keys: prefixes(1, 16), Ends: make([]float64, 16)}
+	for i := range a.Parts.Ends {
+		a.Parts.Ends[i] = 100 * float64(i+1)
+		if i >= 8 {
+			a.Parts.Ends[i] = 800 + 400*float64(i-7)
+		}
+	}
+	l.Book(0, a)
+	class := cost.Generic()
+	if got := l.Load(0, &class, time.Millisecond, false).UniqueTokens; got != 4000+100 {
+		t.Errorf("%v tokens are occupied, want 4100", got)
+	}
+	half := Parts{Keys: a.Parts.Keys[:8], Ends: a.Parts.Ends[:8]}
+	if got, whole := l.InUseTokens(&half), l.InUseTokens(&a.Parts); got != 800 || whole != 4000 {
+		t.Errorf("%v and %v tokens are in use, want 800 and 4000", got, whole)
 	}
 }
 
@@ -132,8 +154,8 @@ func TestLedgerSumsAreExact(t *testing.T) {
 				prompt := float64(rapid.IntRange(1, 100_000).Draw(t, "prompt"))
 				b := booking(prompt, math.Floor(prompt*rapid.Float64Range(0, 0.99).Draw(t, "hit")))
 				b.Silent = rapid.Bool().Draw(t, "silent")
-				b.Keys, b.KeyTokens = prefixes(rapid.IntRange(0, 2).Draw(t, "family"), int(prompt/100)), 100
-				b.InUseTokens = min(prompt, l.InUseTokens(b.Keys, b.KeyTokens))
+				b.Parts = Parts{Keys: prefixes(rapid.IntRange(0, 2).Draw(t, "family"), int(prompt/100)), KeyTokens: 100}
+				b.InUseTokens = min(prompt, l.InUseTokens(&b.Parts))
 				l.Book(now, b)
 				all = append(all, b)
 				continue
@@ -157,10 +179,10 @@ func TestLedgerSumsAreExact(t *testing.T) {
 					fallthrough
 				case decoding:
 					unique += b.OutputTokens
-					for _, k := range b.Keys[:covered(len(b.Keys))] {
+					for _, k := range b.Parts.Keys[:len(b.Parts.Keys)/occupiedStride*occupiedStride] {
 						held[k] = true
 					}
-					unique += b.PromptTokens - 100*float64(covered(len(b.Keys)))
+					unique += b.PromptTokens - b.Parts.covered()
 					inFlight++
 				}
 			}

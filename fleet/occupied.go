@@ -6,58 +6,83 @@ import (
 	"github.com/rhizome-router/rhizome/kv"
 )
 
-// occupiedStride is how many keys one entry of an occupied stands for.
+// Parts name the leading parts of a prompt, so that what several prompts share
+// can be told. The zero value names none.
+type Parts struct {
+	Keys []kv.Key
+	// KeyTokens is how many tokens each key stands for; where they differ, Ends
+	// has the tokens up to the end of each.
+	KeyTokens float64
+	Ends      []float64
+}
+
+// tokens returns how many tokens the first n parts are.
+func (p *Parts) tokens(n int) float64 {
+	switch {
+	case n == 0:
+		return 0
+	case p.Ends != nil:
+		return p.Ends[n-1]
+	}
+	return float64(n) * p.KeyTokens
+}
+
+// covered returns how many leading tokens the entries of a prompt stand for.
+func (p *Parts) covered() float64 {
+	return p.tokens(len(p.Keys) / occupiedStride * occupiedStride)
+}
+
+// occupiedStride is how many parts one entry of an occupied stands for.
 const occupiedStride = 8
 
 // occupied is what the prompts in flight on a target hold of its KV pool
 // together, a prefix that several share counted once. It remembers every
-// occupiedStride-th key, so it is right to within that many blocks a request.
+// occupiedStride-th part, so it is right to within that many a request.
 type occupied struct {
 	entries map[kv.Key]occupiedEntry
 	tokens  float64 // of all entries
 }
 
-// occupiedEntry is a run of occupiedStride blocks that end with a key.
+// occupiedEntry is a run of occupiedStride parts that end with a key.
 type occupiedEntry struct {
 	users  int32
 	tokens float64
 }
 
-// add counts a prompt in whose keys stand for so many tokens each.
-func (o *occupied) add(keys []kv.Key, keyTokens float64) {
+// add counts a prompt in.
+func (o *occupied) add(p *Parts) {
 	if o.entries == nil {
 		o.entries = make(map[kv.Key]occupiedEntry)
 	}
-	for i := occupiedStride - 1; i < len(keys); i += occupiedStride {
-		e := o.entries[keys[i]]
+	for end := occupiedStride; end <= len(p.Keys); end += occupiedStride {
+		key := p.Keys[end-1]
+		e := o.entries[key]
 		if e.users == 0 {
-			e.tokens = occupiedStride * keyTokens
+			e.tokens = p.tokens(end) - p.tokens(end-occupiedStride)
 			o.tokens += e.tokens
 		}
 		e.users++
-		o.entries[keys[i]] = e
+		o.entries[key] = e
 	}
 }
 
 // remove counts a prompt out that was counted in.
-func (o *occupied) remove(keys []kv.Key) {
-	for i := occupiedStride - 1; i < len(keys); i += occupiedStride {
-		e := o.entries[keys[i]]
+func (o *occupied) remove(p *Parts) {
+	for end := occupiedStride; end <= len(p.Keys); end += occupiedStride {
+		key := p.Keys[end-1]
+		e := o.entries[key]
 		if e.users--; e.users > 0 {
-			o.entries[keys[i]] = e
+			o.entries[key] = e
 			continue
 		}
 		o.tokens -= e.tokens
-		delete(o.entries, keys[i])
+		delete(o.entries, key)
 	}
 }
 
-// leading returns how many leading keys of a prompt are in use already.
-func (o *occupied) leading(keys []kv.Key) int {
-	return occupiedStride * sort.Search(len(keys)/occupiedStride, func(i int) bool {
-		return o.entries[keys[(i+1)*occupiedStride-1]].users == 0
-	})
+// leading returns how many leading tokens of a prompt are in use already.
+func (o *occupied) leading(p *Parts) float64 {
+	return p.tokens(occupiedStride * sort.Search(len(p.Keys)/occupiedStride, func(i int) bool {
+		return o.entries[p.Keys[(i+1)*occupiedStride-1]].users == 0
+	}))
 }
-
-// covered returns how many of n keys the entries of a prompt stand for.
-func covered(n int) int { return n / occupiedStride * occupiedStride }

@@ -46,6 +46,7 @@ type Router struct {
 	ring     *ring
 	stats    Stats
 	cands    []candidate // scratch
+	ends     []float64   // scratch of parts
 }
 
 // Stats counts what the router did since it started.
@@ -209,8 +210,8 @@ func (r *Router) price(now clock.Instant, c *candidate, h *matched, p *prompt.Re
 	c.class.BudgetTokens = m.BudgetTokens(&h.cache, c.class.BudgetTokens)
 	perByte, _ := r.sizes.TokensPerByte(p.Model)
 	c.hit = h.tokens(request.PromptTokens, perByte)
-	keys, keyTokens := c.occupies(p, request.PromptTokens)
-	c.hit.InUseTokens = min(request.PromptTokens, m.Ledger.InUseTokens(keys, keyTokens))
+	parts := r.parts(c, p, perByte)
+	c.hit.InUseTokens = min(request.PromptTokens, m.Ledger.InUseTokens(&parts))
 	step := tokenTime(&c.class, m.Ledger.InFlight())
 	m.Ledger.Settle(now, step)
 	c.load = m.Ledger.Load(now, &c.class, step, false)
@@ -226,14 +227,21 @@ func (r *Router) price(now clock.Instant, c *candidate, h *matched, p *prompt.Re
 	c.terms = cost.Score(&c.class, &c.load, request, c.hit, r.cfg.Weights)
 }
 
-// occupies returns the keys by which the ledger tells what prompts share, and
-// how many tokens each stands for.
-func (c *candidate) occupies(p *prompt.Request, promptTokens float64) (keys []kv.Key, keyTokens float64) {
+// parts returns how a prompt's shared part can be told on a candidate. Ends lie
+// in scratch memory.
+func (r *Router) parts(c *candidate, p *prompt.Request, tokensPerByte float64) fleet.Parts {
 	if c.form.BlockTokens > 0 {
-		return p.TokenKeys(c.form), float64(c.form.BlockTokens)
+		return fleet.Parts{Keys: p.TokenKeys(c.form), KeyTokens: float64(c.form.BlockTokens)}
 	}
-	keys, _ = sentKeys(p)
-	return keys, promptTokens / float64(max(1, len(keys)))
+	keys, chunks := sentKeys(p)
+	if len(chunks) == 0 {
+		return fleet.Parts{Keys: keys, KeyTokens: sentBlockTokens}
+	}
+	r.ends = r.ends[:0]
+	for i := range chunks {
+		r.ends = append(r.ends, tokensPerByte*float64(chunks[i].TextBytes))
+	}
+	return fleet.Parts{Keys: keys, Ends: r.ends}
 }
 
 // limit puts the limits and bandwidths that a worker told or showed into its
@@ -293,7 +301,9 @@ func (r *Router) book(now clock.Instant, q Query, request cost.Request, c *candi
 		PredictedTTFT: c.expect(request),
 		Silent:        !q.Prompt.Stream,
 	}
-	b.Keys, b.KeyTokens = c.occupies(q.Prompt, request.PromptTokens)
+	perByte, _ := r.sizes.TokensPerByte(q.Prompt.Model)
+	b.Parts = r.parts(c, q.Prompt, perByte)
+	b.Parts.Ends = slices.Clone(b.Parts.Ends)
 	b.InUseTokens = c.hit.InUseTokens
 	seen := r.watch(now, c)
 	c.member.Ledger.Book(now, b)

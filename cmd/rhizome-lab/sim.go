@@ -213,7 +213,7 @@ func (c *simCommand) write(sh *shell, tables []*sim.Table) error {
 		}
 	}
 	if c.Report != "" {
-		meta := report.Meta{Suite: c.Suite, Command: "rhizome-lab " + strings.Join(sh.args, " "), Commit: commit()}
+		meta := report.Meta{Suite: c.Suite, Command: "rhizome-lab " + strings.Join(sh.args, " "), Commit: cmp.Or(commit(), version)}
 		if c.Trace == "" {
 			meta.Notes = append(meta.Notes, "Conversation scenarios play the shipped excerpt, the trace's first 500 requests.")
 		}

@@ -84,20 +84,11 @@ func (m *Member) PeerShare(now clock.Instant) Share {
 	m.peers.mu.Lock()
 	defer m.peers.mu.Unlock()
 	m.peers.from = slices.DeleteFunc(m.peers.from, func(h heardShare) bool { return now.Sub(h.at) > shareLife })
-	var sum Share
+	var sum cost.Load
+	inFlight := 0
 	for i := range m.peers.from {
-		sum.add(&m.peers.from[i].share)
+		m.peers.from[i].share.AddTo(&sum)
+		inFlight += m.peers.from[i].share.InFlight
 	}
-	return sum
-}
-
-func (s *Share) add(o *Share) {
-	s.QueuedTokens += o.QueuedTokens
-	s.QueuedPairs += o.QueuedPairs
-	s.QueuedSeqs += o.QueuedSeqs
-	s.Decoding += o.Decoding
-	s.ContextTokens += o.ContextTokens
-	s.RemainingTokens += o.RemainingTokens
-	s.UniqueTokens += o.UniqueTokens
-	s.InFlight += o.InFlight
+	return ShareOf(&sum, inFlight)
 }

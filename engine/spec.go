@@ -28,8 +28,7 @@ type Spec struct {
 	// ID names the worker in every replica. Empty: its URL does. Give one where
 	// a worker keeps its cache but not its address.
 	ID string `yaml:"id,omitempty"`
-	// Engine is what runs there: VLLM or SGLang. Empty: the worker is asked
-	// (Worker.Detect).
+	// Engine is what runs there: vllm or sglang. Empty: the worker is asked.
 	Engine string `yaml:"engine,omitempty"`
 	// Events is where rank 0 publishes KV events, "tcp://host:port"; rank r
 	// does at port+r. With the host "*" the engine dials in to that port.
@@ -39,7 +38,7 @@ type Spec struct {
 	// Replay is where rank 0 replays past events, rank r at port+r. Empty: a
 	// lost event makes the index of this worker start anew.
 	Replay string `yaml:"replay,omitempty"`
-	// Ranks is the number of data-parallel ranks, 1 to MaxRanks. Default 1.
+	// Ranks is the number of data-parallel ranks, 1 to 1024. Default 1.
 	Ranks int `yaml:"dp,omitempty"`
 	// Model is the model's name in block keys. Empty: the first that the
 	// worker lists.
@@ -51,7 +50,7 @@ type Spec struct {
 	H2C bool `yaml:"h2c,omitempty"`
 	// Token is sent to the worker as a bearer token, where it wants one (vLLM's
 	// and SGLang's --api-key), in place of the caller's. A line of text can't
-	// hold it, nor does String show it. Default: none.
+	// hold it. Default: none.
 	Token string `yaml:"token,omitempty" config:"secret"`
 }
 

@@ -166,15 +166,28 @@ const (
 // Describe says in a line what a scenario is.
 func (s *Scenario) Describe() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s, %d workers of %s (%s)", s.Workload.Kind, s.Fleet.Workers, s.Fleet.Preset, s.Fleet.Profile)
-	if s.Workload.Speed != 1 {
-		fmt.Fprintf(&b, ", speed %g", s.Workload.Speed)
+	fmt.Fprintf(&b, "%s", s.Workload.Kind)
+	say := func(when bool, format string, args ...any) {
+		if when {
+			fmt.Fprintf(&b, format, args...)
+		}
 	}
-	if s.Replicas > 1 {
-		fmt.Fprintf(&b, ", %d replicas", s.Replicas)
-	}
-	for _, f := range s.Faults {
-		fmt.Fprintf(&b, ", %s", f.Kind)
+	w, f := &s.Workload, &s.Fleet
+	say(w.Sessions > 0, " of %d sessions", w.Sessions)
+	say(w.Half != "", ", half %s", w.Half)
+	say(w.Speed != 1, ", speed %g", w.Speed)
+	say(w.Kind == Trace && !w.Hold, ", turns not held back")
+	say(w.Hidden, ", sessions not named")
+	say(w.Limit > 0, ", %d requests", w.Limit)
+	fmt.Fprintf(&b, ", %d workers of %s (%s)", f.Workers, f.Preset, f.Profile)
+	say(f.PoolTokens > 0, ", pool of %d tokens", f.PoolTokens)
+	say(f.BudgetTokens > 0, ", chunks of %d tokens", f.BudgetTokens)
+	say(f.CPUTimesHBM > 0 && f.BytesPerSecond != pcie, ", link of %g GB/s", f.BytesPerSecond/1e9)
+	say(s.Replicas > 1, ", %d replicas", s.Replicas)
+	say(s.Network.EventLoss > 0, ", events %v late and %g %% lost", s.Network.EventDelay, 100*s.Network.EventLoss)
+	say(s.Network.GossipLoss > 0, ", gossip %v late and %g %% lost", s.Network.GossipDelay, 100*s.Network.GossipLoss)
+	for _, x := range s.Faults {
+		say(true, ", %s", x.Kind)
 	}
 	return b.String()
 }

@@ -18,7 +18,7 @@ import (
 
 type simCommand struct {
 	Trace    string  `help:"Mooncake trace (JSON lines) that the conversation scenarios play; default: the shipped excerpt, 500 requests." type:"existingfile" placeholder:"FILE"`
-	Scenario string  `help:"Scenarios to play, comma-separated; --list shows them. With --suite: only those of it. Default: the whole trace, or with --sessions so many agents in closed loop." placeholder:"NAME,…"`
+	Scenario string  `help:"Scenarios to play, comma-separated; --list shows them. With --suite: only those of it. Default: the whole trace (without --trace: its excerpt), or with --sessions so many agents in closed loop." placeholder:"NAME,…"`
 	Suite    string  `help:"Play a suite of scenarios: quick, standard or full." placeholder:"NAME"`
 	Policies string  `help:"Policies to play, comma-separated; --list shows them. Default: all, or the suite's." placeholder:"NAME,…"`
 	Workers  int     `help:"Workers in the fleet." placeholder:"N"`

@@ -41,7 +41,7 @@ func FitTo(w io.Writer) TableOptions {
 // when it has not.
 var (
 	brief = []string{"ttft_mean_s", "ttft_p50_s", "ttft_p99_s", "tpot_mean_s", "goodput", "hit_hbm", "hit_tier",
-		"followup_cached", "load_cov", "load_max_mean", decision}
+		"followup_cached", "load_cov", "load_max_mean", "capacity_speed", decision}
 	leaving = []string{"load_max_mean", "hit_tier", "followup_cached", "ttft_p50_s", decision, "tpot_mean_s", "load_cov"}
 )
 

@@ -120,9 +120,8 @@ func (c Config) WithDefaults() Config {
 	setDefault(&c.UploadMinBytesPerSecond, 1<<10)
 	setDefault(&c.WriteTimeout, 2*time.Minute)
 	c.Shadow = c.Shadow.withDefaults()
-	if c.Trace.Endpoint != "" {
-		setDefault(&c.Trace.SampleShare, 0.01)
-	}
+	setDefault(&c.Trace.SampleShare, 0.01)
+	setDefault(&c.CORS.MaxAgeSeconds, 600)
 	return c
 }
 

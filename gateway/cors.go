@@ -28,7 +28,7 @@ func (c CORSConfig) validate() error {
 		}
 	}
 	if c.MaxAgeSeconds < 0 {
-		errs = append(errs, fmt.Errorf("cors.max_age_seconds is %d: want 0 or more", c.MaxAgeSeconds))
+		errs = append(errs, fmt.Errorf("cors.max_age_seconds is %d: want 1 or more", c.MaxAgeSeconds))
 	}
 	return errors.Join(errs...)
 }
@@ -59,11 +59,7 @@ func (g *Gateway) cors(x *exchange) (answered bool) {
 			h.Set("Access-Control-Allow-Headers", asked)
 			h.Add("Vary", "Access-Control-Request-Headers")
 		}
-		age := g.cfg.CORS.MaxAgeSeconds
-		if age == 0 {
-			age = 600
-		}
-		h.Set("Access-Control-Max-Age", strconv.Itoa(age))
+		h.Set("Access-Control-Max-Age", strconv.Itoa(g.cfg.CORS.MaxAgeSeconds))
 	}
 	x.status = http.StatusNoContent
 	x.w.WriteHeader(x.status)

@@ -38,9 +38,6 @@ type ShadowConfig struct {
 }
 
 func (c ShadowConfig) withDefaults() ShadowConfig {
-	if c.URL == "" {
-		return c
-	}
 	setDefault(&c.Share, 1)
 	setDefault(&c.Timeout, time.Second)
 	setDefault(&c.MaxInFlight, 16)

@@ -107,7 +107,7 @@ func TestEveryTermIsAtLeastZero(t *testing.T) {
 		c := Generic()
 		c.CapacityTokens = rapid.Float64Range(0, 1e6).Draw(t, "capacity")
 		l := drawLoad(t)
-		r := Request{rapid.Float64Range(1, 2e5).Draw(t, "isl"), rapid.Float64Range(0, 5000).Draw(t, "d"), 1}
+		r := Request{PromptTokens: rapid.Float64Range(1, 2e5).Draw(t, "isl"), OutputTokens: rapid.Float64Range(0, 5000).Draw(t, "d"), Choices: 1}
 		terms := Score(&c, &l, r, drawHit(t, r.PromptTokens), DefaultWeights())
 		for _, v := range []float64{terms.QueueMicros, terms.AdmissionMicros, terms.LoadMicros, terms.PrefillMicros,
 			terms.OwnDecodeMicros, terms.PrefillExternalityMicros, terms.KVExternalityMicros} {
@@ -128,7 +128,7 @@ func TestScaleKeepsTheOrder(t *testing.T) {
 		s := rapid.Float64Range(0.01, 100).Draw(t, "scale")
 		scaled := c.Scaled(s)
 		l := drawLoad(t)
-		r := Request{rapid.Float64Range(1, 2e5).Draw(t, "isl"), 100, 1}
+		r := Request{PromptTokens: rapid.Float64Range(1, 2e5).Draw(t, "isl"), OutputTokens: 100, Choices: 1}
 		h := drawHit(t, r.PromptTokens)
 		a, b := Score(&c, &l, r, h, DefaultWeights()).TotalMicros(), Score(&scaled, &l, r, h, DefaultWeights()).TotalMicros()
 		if math.Abs(b/a/s-1) > 1e-9 {
@@ -159,7 +159,7 @@ func TestLaterWait(t *testing.T) {
 
 func TestScoreAllocatesNothing(t *testing.T) {
 	c, l := Generic(), Load{Decoding: 3, ContextTokens: 9000, Residents: make([]Resident, 3)}
-	r := Request{8000, 200, 1}
+	r := Request{PromptTokens: 8000, OutputTokens: 200, Choices: 1}
 	if n := testing.AllocsPerRun(100, func() { Score(&c, &l, r, Hit{}, DefaultWeights()) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
@@ -167,7 +167,7 @@ func TestScoreAllocatesNothing(t *testing.T) {
 
 func BenchmarkScore(b *testing.B) {
 	c, l := Generic(), Load{QueuedTokens: 5000, Decoding: 3, ContextTokens: 9000}
-	r, w := Request{8000, 200, 1}, DefaultWeights()
+	r, w := Request{PromptTokens: 8000, OutputTokens: 200, Choices: 1}, DefaultWeights()
 	for b.Loop() {
 		Score(&c, &l, r, Hit{HBMTokens: 4000}, w)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -45,9 +46,9 @@ func (g *Gateway) understand(x *exchange, kind prompt.Kind, look bodyReader) (er
 	if x.caller.trust {
 		hints.add(x.prompt.Hints)
 	}
-	x.query = route.Query{ID: x.id, Prompt: x.prompt, Session: hints.session, Tenant: x.caller.tenant, Tool: hints.tool, Pin: hints.pin,
-		ExpectedOutputTokens: hints.outputTokens, Hints: hints.rest}
-	if key := x.prompt.CacheKey; x.query.Session == "" && key != "" && len(key) <= maxHintBytes {
+	x.query = route.Query{ID: x.id, Prompt: x.prompt, Tenant: x.caller.tenant, Tool: hints.tool, Pin: hints.pin,
+		ExpectedOutputTokens: hints.outputTokens, Agent: hints.agent, Hints: hints.rest}
+	if key := x.prompt.CacheKey; key != "" && len(key) <= maxHintBytes {
 		x.query.Session = "cache key:" + x.caller.tenant + ":" + key // it moves nobody else's requests
 	}
 	if err := g.follow(x); err != nil {
@@ -102,7 +103,7 @@ func (g *Gateway) orOnly(name string) string {
 
 // hints are what a trusted caller says about its request.
 type hints struct {
-	session      string
+	agent        route.Agent
 	pin          string
 	tool         string
 	outputTokens int
@@ -112,11 +113,14 @@ type hints struct {
 // hintNames are the headers that are believed, and passed on, from trusted
 // callers alone.
 var hintNames = []string{
-	headerWorkflow, "X-Agent-Step-Id", headerTools, "X-Agent-Ste", headerOutputTokens, headerPriority,
+	headerWorkflow, headerStep, headerTools, headerSteps, headerOutputTokens, headerPriority,
 }
 
 // maxHintBytes bounds a hint that names something.
 const maxHintBytes = 256
+
+// maxToolBytes bounds the name of a tool.
+const maxToolBytes = 64
 
 // maxHintTokens bounds how long an output may be said to become.
 const maxHintTokens = 1 << 20
@@ -128,7 +132,10 @@ func (g *Gateway) hintsOf(x *exchange) hints {
 	if !x.caller.trust {
 		return hints{}
 	}
-	h := hints{session: boundedHint(x.r.Header, headerWorkflow), pin: boundedHint(x.r.Header, headerPin), tool: boundedHint(x.r.Header, headerTools)}
+	h := hints{agent: agentOf(x.r.Header), pin: boundedHint(x.r.Header, headerPin), tool: boundedHint(x.r.Header, headerTools)}
+	if h.tool == "" {
+		h.tool = h.agent.Step
+	}
 	if n, err := strconv.Atoi(x.r.Header.Get(headerOutputTokens)); err == nil && n > 0 {
 		h.outputTokens = min(n, maxHintTokens)
 	}
@@ -149,6 +156,23 @@ func (h *hints) add(b prompt.Hints) {
 	h.rest.CacheTTL = b.CacheTTL
 }
 
+// agentOf reads the context of an agent, each part within its bounds; a part
+// that is not is left out.
+func agentOf(h http.Header) route.Agent {
+	a := route.Agent{Workflow: boundedHint(h, headerWorkflow), Step: boundedHint(h, headerStep), StepsToExecution: -1}
+	for _, line := range h[headerTools] {
+		for tool := range strings.SplitSeq(line, ",") {
+			if tool = strings.TrimSpace(tool); tool != "" && len(tool) <= maxToolBytes && len(a.ExpectedTools) < route.MaxExpectedTools && !slices.Contains(a.ExpectedTools, tool) {
+				a.ExpectedTools = append(a.ExpectedTools, strings.Clone(tool))
+			}
+		}
+	}
+	if n, err := strconv.Atoi(h.Get(headerSteps)); err == nil && n >= 0 {
+		a.StepsToExecution = min(n, route.MaxStepsToExecution)
+	}
+	return a
+}
+
 func boundedHint(h http.Header, name string) string {
 	if s := h.Get(name); len(s) <= maxHintBytes {
 		return s
@@ -156,11 +180,11 @@ func boundedHint(h http.Header, name string) string {
 	return ""
 }
 
-// drawKey is what draws one of several models: requests of one session get the
+// drawKey is what draws one of several models: requests of one workflow get the
 // same one.
 func (h hints) drawKey(id string) string {
-	if h.session != "" {
-		return h.session
+	if h.agent.Workflow != "" {
+		return h.agent.Workflow
 	}
 	return id
 }

@@ -32,7 +32,9 @@ const (
 	headerDecision  = "X-Rhizome-Decision"
 	headerRank      = "X-Data-Parallel-Rank"
 	headerWorkflow  = "X-Agent-Workflow-Id"
+	headerStep      = "X-Agent-Step-Id"
 	headerTools     = "X-Agent-Expected-Tools"
+	headerSteps     = "X-Agent-Ste"
 	headerPin       = "X-Rhizome-Pin"
 	headerTenant    = "X-Tenant-Id"
 

@@ -3,7 +3,9 @@ package gateway
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -73,13 +75,13 @@ func TestKeys(t *testing.T) {
 // workers; what is the router's own never does.
 func TestHintsComeFromTrustedCallers(t *testing.T) {
 	r := keyed(t)
-	hints := []string{"x-agent-workflow-id: wf", "x-rhizome-pin: 00000000000000aa", "x-expected-output-tokens: 77", "x-priority: 9", "x-agent-expected-tools: bash", "x-tenant-id: spoof"}
+	hints := []string{"x-agent-workflow-id: wf", "x-rhizome-pin: 00000000000000aa", "x-expected-output-tokens: 77", "x-priority: 9", "x-agent-expected-tools: bash", "x-agent-ste: 3", "x-agent-step-id: plan", "x-tenant-id: spoof"}
 	for key, trusted := range map[string]bool{"key-a": false, "key-b": true} {
 		if a := r.post(chat, plainBody, append(hints, "Authorization: Bearer "+key)...); a.status != 200 {
 			t.Fatalf("%s gave %+v", key, a)
 		}
 		q, got := r.picker.queries[len(r.picker.queries)-1], r.workers[0].Next(t).Header
-		if (q.Session == "wf") != trusted || (q.Pin != "") != trusted || (q.ExpectedOutputTokens == 77) != trusted || (q.Tool == "bash") != trusted {
+		if (q.Agent.Workflow == "wf") != trusted || (q.Agent.Step == "plan") != trusted || (q.Agent.StepsToExecution == 3) != trusted || (len(q.Agent.ExpectedTools) == 1) != trusted || q.Session != "" || (q.Pin != "") != trusted || (q.ExpectedOutputTokens == 77) != trusted || (q.Tool == "bash") != trusted {
 			t.Errorf("%s: query %+v", key, q)
 		}
 		if (got.Get("X-Priority") == "9") != trusted || (got.Get("X-Agent-Workflow-Id") != "") != trusted {
@@ -89,6 +91,37 @@ func TestHintsComeFromTrustedCallers(t *testing.T) {
 			if got.Get(name) != "" {
 				t.Errorf("%s: the worker got %s", key, name)
 			}
+		}
+	}
+}
+
+// TestAgentContext is read within bounds, and what is out of them left out.
+func TestAgentContext(t *testing.T) {
+	var many []string
+	for i := range 2 * route.MaxExpectedTools {
+		many = append(many, fmt.Sprint("t", i))
+	}
+	long := strings.Repeat("x", maxHintBytes+1)
+	for name, c := range map[string]struct {
+		headers []string
+		want    route.Agent
+	}{
+		"nothing":       {nil, route.Agent{StepsToExecution: -1}},
+		"all":           {[]string{"x-agent-workflow-id: wf", "x-agent-step-id: plan", "x-agent-expected-tools: bash, search,bash,,", "x-agent-ste: 0"}, route.Agent{Workflow: "wf", Step: "plan", ExpectedTools: []string{"bash", "search"}}},
+		"two lines":     {[]string{"x-agent-expected-tools: bash", "x-agent-expected-tools: search"}, route.Agent{ExpectedTools: []string{"bash", "search"}, StepsToExecution: -1}},
+		"too long":      {[]string{"x-agent-workflow-id: " + long, "x-agent-step-id: " + long, "x-agent-expected-tools: " + long + ",bash"}, route.Agent{ExpectedTools: []string{"bash"}, StepsToExecution: -1}},
+		"too many":      {[]string{"x-agent-expected-tools: " + strings.Join(many, ",")}, route.Agent{ExpectedTools: many[:route.MaxExpectedTools], StepsToExecution: -1}},
+		"negative":      {[]string{"x-agent-ste: -1"}, route.Agent{StepsToExecution: -1}},
+		"no number":     {[]string{"x-agent-ste: soon"}, route.Agent{StepsToExecution: -1}},
+		"a long way":    {[]string{"x-agent-ste: 99999999"}, route.Agent{StepsToExecution: route.MaxStepsToExecution}},
+		"out of bounds": {[]string{"x-agent-ste: 99999999999999999999999"}, route.Agent{StepsToExecution: -1}},
+	} {
+		r := keyed(t)
+		if a := r.post(chat, plainBody, append(c.headers, "Authorization: Bearer key-b")...); a.status != 200 {
+			t.Fatalf("%s gave %+v", name, a)
+		}
+		if got := r.picker.queries[0].Agent; !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}
 }

@@ -32,7 +32,7 @@ var ErrNoWorker = errors.New("no worker available")
 type Query struct {
 	ID      string // the request's id, under which the decision can be explained
 	Prompt  *prompt.Request
-	Session string      // names a conversation; empty when unknown
+	Session string      // names a conversation; empty when unknown, which Agent.Workflow may make up for
 	Tenant  string      // who asks; empty when unknown
 	Tool    string      // the agent's tool or step that the answer is for; empty when unknown
 	Exclude []kv.Target // already tried in vain
@@ -41,6 +41,9 @@ type Query struct {
 	Pin string
 	// ExpectedOutputTokens is what the caller expects of the output; 0: unknown.
 	ExpectedOutputTokens int
+	// Agent is the agent's workflow that the request is a step of; the zero value
+	// when unknown.
+	Agent Agent
 	// Hints are what else the caller says. No policy reads them today.
 	Hints Hints
 }

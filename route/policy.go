@@ -60,7 +60,7 @@ func (r *Router) choose(now clock.Instant, q Query, request cost.Request) choice
 	case ArticleCost:
 		r.priceArticle(now, q, request)
 	}
-	return r.cheapest(q.Session)
+	return r.cheapest(q.session())
 }
 
 // nearTieSteps and nearTieShare make the band within which costs count as
@@ -142,8 +142,9 @@ func (r *Router) fewest() choice {
 // home picks by rendezvous hashing of the session, or of the prompt's first
 // key where no session is named: a worker's loss moves only its own sessions.
 func (r *Router) home(q Query) int {
-	seed := xxh3.HashString(q.Session)
-	if q.Session == "" {
+	session := q.session()
+	seed := xxh3.HashString(session)
+	if session == "" {
 		if keys, _ := sentKeys(q.Prompt); len(keys) > 0 {
 			seed = uint64(keys[0])
 		}
@@ -161,7 +162,7 @@ func (r *Router) home(q Query) int {
 
 // priceArticle replaces each candidate's total by the article's cost.
 func (r *Router) priceArticle(now clock.Instant, q Query, request cost.Request) {
-	last, known := r.sessions.get(q.Session)
+	last, known := r.sessions.get(q.session())
 	for i := range r.cands {
 		c := &r.cands[i]
 		full := c.member.Ledger.Load(now, &c.class, tokenTime(&c.class, c.member.Ledger.InFlight()), true)

@@ -317,7 +317,7 @@ func (r *Router) book(now clock.Instant, q Query, request cost.Request, c *candi
 	r.typical.observe(request.PromptTokens, p, request.OutputTokens)
 	r.traffic.observe(now, c.terms.PrefillMicros, len(r.cands))
 	r.promise(now, d, c)
-	r.sessions.put(now, q.Session, c.member.Target)
+	r.sessions.put(now, q.session(), c.member.Target)
 	r.stats.Requests++
 	return d
 }

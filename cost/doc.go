@@ -122,6 +122,16 @@ type Request struct {
 	PromptTokens float64 // ISL
 	OutputTokens float64 // d: predicted, per choice
 	Choices      float64 // n
+	Return       Return  // of the workflow it belongs to
+}
+
+// Return is the expectation that an agent's workflow comes back with what this
+// request leaves in the cache. The zero value is that of a request without
+// agent context, of which nothing is expected.
+type Return struct {
+	Probability   float64 // that it comes back, 0 to 1
+	AfterMicros   float64 // expected time until then
+	ContextTokens float64 // prompt and output that it comes back with
 }
 
 // Hit is how much of the prompt a worker holds.

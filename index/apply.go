@@ -20,6 +20,9 @@ func (x *Index) Apply(s Slot, changes []Change) {
 		}
 		rest = rest[n:]
 	}
+	if x.slots.Load().state(s).open() {
+		x.removals.note(s, changes)
+	}
 	if x.draining.Load() > 0 {
 		x.Sweep(64 + 4*len(changes))
 	}

@@ -87,6 +87,7 @@ type Index struct {
 	draining atomic.Int32 // slots that wait for the sweep or are in it
 	sweep    sweep
 	promises promises
+	removals removals
 }
 
 // WithDefaults returns c with every zero limit replaced by its default.

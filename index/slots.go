@@ -96,6 +96,7 @@ func (x *Index) Drop(s Slot) {
 	}
 	x.sweep.mu.Unlock()
 	x.dropPromises(s)
+	x.removals.forget(s)
 }
 
 // Sweep frees the memory of dropped slots, looking at about budget cells, and

@@ -23,6 +23,7 @@ type class struct {
 	base      cost.Class // where the fit began
 	fit       *cost.Fit
 	residuals cost.Residuals // of predicted times to first token
+	late      lateness       // of first tokens
 	spans     int            // samples of decoding taken
 }
 

@@ -146,8 +146,7 @@ const confirmLag = 2 * time.Second
 func (r *Router) promise(now clock.Instant, d *Decision, c *candidate) {
 	d.slot = c.cache.Slot
 	if c.form.BlockTokens > 0 {
-		wait := min(30*time.Second, max(500*time.Millisecond, 3*d.PredictedTTFT/2))
-		d.ticket = r.deps.Index.Begin(d.slot, d.query.TokenKeys(c.form), now.Add(wait))
+		d.ticket = r.deps.Index.Begin(d.slot, d.query.TokenKeys(c.form), now.Add(c.group.promiseLife(d.PredictedTTFT)))
 	}
 	keys, _ := sentKeys(d.query)
 	d.member.Sent(int(d.booking.UncachedTokens + d.booking.OutputTokens))

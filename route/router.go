@@ -123,7 +123,6 @@ func (r *Router) Decide(q Query) (*Decision, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.deps.Index.Expire(now)
 	request, chosen := r.weigh(now, q, members, hits)
 	d := r.book(now, q, request, &r.cands[chosen.index])
 	d.trial = d.member.Circuit.Begin(now)
@@ -163,6 +162,7 @@ func (r *Router) find(q *Query) (now clock.Instant, members []*fleet.Member, hit
 	if members, err = eligible(now, view, members, q); err != nil {
 		return 0, nil, nil, err
 	}
+	r.deps.Index.Expire(now)
 	return now, members, r.match(members, q.Prompt), nil
 }
 
@@ -338,6 +338,7 @@ func (r *Router) FirstByte(d *Decision) {
 	d.seen.first, d.seen.firstAt = d.member.Ledger.Work(now, &class), now
 	if d.query.Stream {
 		d.seen.class.residuals.Observe(d.PredictedTTFT.Seconds(), ttft.Seconds())
+		d.seen.class.late.observe(d.PredictedTTFT, ttft)
 	}
 	if d.ticket != 0 {
 		r.deps.Index.Extend(d.ticket, now.Add(confirmLag))

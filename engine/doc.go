@@ -9,7 +9,7 @@
 // stand-in worker on it.
 //
 // Start reading at spec.go. What a worker says of itself is in detect.go, what
-// it shows of its load in telemetry.go. For the feed read feed.go (the shell: connections,
+// it shows of its load in telemetry.go, which tokens a prompt has in render.go. For the feed read feed.go (the shell: connections,
 // timers), then follow.go (the order of batches, and every trap in it); inbox.go
 // and replay.go are its two sources.
 package engine

@@ -48,6 +48,7 @@ type Worker struct {
 	eventsPort int                      // to try where nobody names one
 	identity   atomic.Pointer[Identity] // as Detect found it last
 	heard      atomic.Uint64
+	absent     absences               // endpoints that Render needn't ask
 	bearer     atomic.Pointer[string] // the header Authorization; nil: what the request has
 }
 
@@ -207,14 +208,25 @@ func (w *Worker) get(ctx context.Context, path string, maxBytes int64) ([]byte, 
 		return nil, err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBytes+1))
-	switch {
-	case err != nil:
+	body, err := readAtMost(resp.Body, maxBytes)
+	if resp.StatusCode != http.StatusOK && (err == nil || errors.Is(err, errBody)) {
+		err = &statusError{resp.StatusCode, resp.Status}
+	}
+	if err != nil {
 		return nil, fmt.Errorf("GET %s on worker %s: %w", path, w.Spec.URL, err)
-	case resp.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("GET %s on worker %s: %w", path, w.Spec.URL, &statusError{resp.StatusCode, resp.Status})
-	case int64(len(body)) > maxBytes:
-		return nil, fmt.Errorf("GET %s on worker %s: %w: more than %d bytes", path, w.Spec.URL, errBody, maxBytes)
+	}
+	return body, nil
+}
+
+// readAtMost reads a body to its end. A longer one is an error that wraps
+// errBody.
+func readAtMost(r io.Reader, maxBytes int64) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(body)) > maxBytes {
+		return body[:maxBytes], fmt.Errorf("%w: more than %d bytes", errBody, maxBytes)
 	}
 	return body, nil
 }

@@ -137,7 +137,7 @@ func BenchmarkParse(b *testing.B) {
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := parseRequest(routeChat, body); err != nil {
+		if _, err := new(reading).request(routeChat, body); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -145,7 +145,7 @@ func BenchmarkParse(b *testing.B) {
 
 // BenchmarkNameBlocks makes up an answer and names the blocks of 12,000 tokens.
 func BenchmarkNameBlocks(b *testing.B) {
-	req, err := parseRequest(routeChat, loadBody(1))
+	req, err := new(reading).request(routeChat, loadBody(1))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func BenchmarkNameBlocks(b *testing.B) {
 
 // BenchmarkEncodeEvents encodes the blocks of 12,000 tokens.
 func BenchmarkEncodeEvents(b *testing.B) {
-	req, err := parseRequest(routeChat, loadBody(1))
+	req, err := new(reading).request(routeChat, loadBody(1))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -44,6 +44,10 @@ type Config struct {
 	MaxSeqs     int                // default 256
 	Tiers       []model.TierConfig // nil: CPU of four times the pool; empty: none. SGLang: CPU only
 
+	// NoRender leaves out vLLM's /render, as releases before 0.15 do, and later
+	// ones unless they are told otherwise.
+	NoRender bool
+
 	Speedup   float64   // modelled time per wall time; default 1
 	EventForm EventForm // default FormMap for vLLM, FormArray for SGLang
 	Topic     string    // first frame of events; default empty, as the engines

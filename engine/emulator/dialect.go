@@ -37,6 +37,7 @@ type dialect struct {
 	tellsGroups   bool // events tell of the blocks of a sliding window
 
 	// HTTP.
+	reading    reading
 	routes     func(w *Worker, mux *http.ServeMux) // what only this engine has
 	ownedBy    string                              // in the list of models
 	stopMember string                              // next to a finish_reason

@@ -26,7 +26,6 @@ func (w *Worker) routes() http.Handler {
 	mux.HandleFunc("POST /v1/chat/completions", w.generate(routeChat))
 	mux.HandleFunc("POST /v1/completions", w.generate(routeCompletion))
 	mux.HandleFunc("POST /v1/embeddings", w.generate(routeEmbedding))
-	mux.HandleFunc("POST /tokenize", w.tokenize)
 	mux.HandleFunc("GET /v1/models", w.models)
 	mux.HandleFunc("GET /metrics", func(rw http.ResponseWriter, r *http.Request) {
 		promhttp.HandlerFor(w.life.Load().metrics.registry, promhttp.HandlerOpts{}).ServeHTTP(rw, r)
@@ -69,7 +68,7 @@ func (w *Worker) readRequest(rw http.ResponseWriter, r *http.Request, route rout
 		return nil, 0, false
 	}
 	arrived = w.owner.now()
-	req, err = parseRequest(route, body)
+	req, err = w.reading.request(route, body)
 	if err != nil {
 		w.writeError(rw, http.StatusBadRequest, "BadRequestError", err.Error())
 		return nil, 0, false
@@ -98,39 +97,6 @@ func appendAll(dst []byte, r io.Reader, sizeHint int64) ([]byte, error) {
 		}
 		if err != nil {
 			return dst, err
-		}
-	}
-}
-
-func (w *Worker) tokenize(rw http.ResponseWriter, r *http.Request) {
-	req, _, ok := w.readRequest(rw, r, routeTokenize)
-	if !ok {
-		return
-	}
-	if len(req.prompts) != 1 {
-		w.writeError(rw, http.StatusBadRequest, "BadRequestError", "prompt: must be one string")
-		return
-	}
-	tokens := req.prompts[0]
-	var strs []string
-	if req.tokenStrs {
-		for i := range tokens {
-			strs = append(strs, detokenize(tokens[i:i+1]))
-		}
-	}
-	writeJSON(rw, struct {
-		Count       int      `json:"count"`
-		MaxModelLen int      `json:"max_model_len"`
-		Tokens      []uint32 `json:"tokens"`
-		TokenStrs   []string `json:"token_strs"`
-	}{len(tokens), w.cfg.MaxModelLen, tokens, strs})
-}
-
-// detokenize answers with the text as the given member.
-func (w *Worker) detokenize(member string) http.HandlerFunc {
-	return func(rw http.ResponseWriter, r *http.Request) {
-		if req, _, ok := w.readRequest(rw, r, routeDetokenize); ok {
-			writeJSON(rw, map[string]string{member: detokenize(req.tokens)})
 		}
 	}
 }

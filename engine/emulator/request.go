@@ -25,6 +25,7 @@ type apiRequest struct {
 	tokenStrs    bool // return_token_strs
 	cacheDetails bool // return_cached_tokens_details
 	tokens       []uint32
+	media        []mediaItem // of the chat, in order
 }
 
 // route is one way to ask.
@@ -43,11 +44,19 @@ type members struct {
 	chat                  renderer
 	tools, prompt, tokens jsontext.Value
 	generationPrompt      bool
+	continueFinal         bool // continue_final_message
 	completionTokens      int
 }
 
-// parseRequest reads a body. It keeps no part of it. Errors are the client's.
-func parseRequest(r route, body []byte) (*apiRequest, error) {
+// reading is how a worker reads request bodies.
+type reading struct {
+	// alwaysPrompts says that a chat ends with the generation prompt whatever
+	// add_generation_prompt says; only continue_final_message leaves it out.
+	alwaysPrompts bool
+}
+
+// request reads a body. It keeps no part of it. Errors are the client's.
+func (rd *reading) request(r route, body []byte) (*apiRequest, error) {
 	req := &apiRequest{n: 1}
 	m := members{generationPrompt: true}
 	chats := r == routeChat || r == routeTokenize
@@ -78,8 +87,17 @@ func parseRequest(r route, body []byte) (*apiRequest, error) {
 		}
 		req.tokens, err = readTokenIDs(m.tokens)
 		return req, err
+	case m.chat.tokens != nil && m.prompt != nil && r == routeTokenize:
+		return nil, errors.New("give either prompt or messages")
 	case m.chat.tokens != nil:
-		m.chat.finish(m.tools, m.generationPrompt)
+		if rd.alwaysPrompts {
+			m.generationPrompt = !m.continueFinal
+		}
+		if m.continueFinal && m.generationPrompt {
+			return nil, errors.New("continue_final_message needs add_generation_prompt to be false")
+		}
+		m.chat.finish(m.tools, m.generationPrompt, m.continueFinal)
+		req.media = m.chat.media
 		req.prompts = [][]uint32{m.chat.tokens}
 	case r == routeChat:
 		return nil, errors.New("messages: field required")
@@ -114,6 +132,8 @@ func (req *apiRequest) read(m *members, name string, v jsontext.Value) error {
 		return readString(&req.salt, name, v)
 	case "add_generation_prompt":
 		return readBool(&m.generationPrompt, name, v)
+	case "continue_final_message":
+		return readBool(&m.continueFinal, name, v)
 	case "return_token_strs":
 		return readBool(&req.tokenStrs, name, v)
 	case "return_cached_tokens_details":

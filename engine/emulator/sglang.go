@@ -17,7 +17,8 @@ func sglangDialect() *dialect {
 		radixTree: true, clearsTiers: true, clearsAtStart: true,
 		media: [kv.NumTiers]string{kv.HBM: "GPU", kv.CPU: "CPU_PINNED"},
 		namer: sglangNames, stored: sglangStored, removed: sglangRemoved,
-		routes: sglangRoutes, ownedBy: "sglang", stopMember: `,"matched_stop":null`,
+		reading: reading{alwaysPrompts: true},
+		routes:  sglangRoutes, ownedBy: "sglang", stopMember: `,"matched_stop":null`,
 		errorBody: func(e apiError) any {
 			return struct {
 				Object string `json:"object"`

@@ -12,6 +12,7 @@ import (
 // sglangRoutes are what SGLang's server has besides the routes of all.
 func sglangRoutes(w *Worker, mux *http.ServeMux) {
 	mux.HandleFunc("POST /flush_cache", w.clearCache)
+	mux.HandleFunc("POST /tokenize", w.tokenize)
 	mux.HandleFunc("POST /v1/tokenize", w.tokenize)
 	mux.HandleFunc("POST /detokenize", w.detokenize("text"))
 	mux.HandleFunc("POST /v1/detokenize", w.detokenize("text"))

@@ -22,8 +22,19 @@ import (
 
 type renderer struct {
 	tokens []uint32
+	media  []mediaItem
 	text   []byte // scratch
 }
+
+// mediaItem is an image or the like in a prompt: mediaTokens tokens from one on.
+type mediaItem struct {
+	id string // depends on the content as it was sent
+	at int    // its first token
+}
+
+// mediaTokens is how many tokens a media item is: tokenImage and two made from
+// its content.
+const mediaTokens = 3
 
 func (r *renderer) part(text []byte) { r.tokens = appendTokens(r.tokens, text) }
 
@@ -50,12 +61,18 @@ func (r *renderer) messages(d *jsontext.Decoder, raw []byte) error {
 }
 
 // finish puts around the messages what the rest of a request adds to them.
-// tools may be nil.
-func (r *renderer) finish(tools jsontext.Value, generationPrompt bool) {
+// tools may be nil. continueFinal leaves the last message open.
+func (r *renderer) finish(tools jsontext.Value, generationPrompt, continueFinal bool) {
+	if continueFinal {
+		r.tokens = r.tokens[:len(r.tokens)-1] // its end
+	}
 	if len(tools) > 0 && !bytes.Equal(tools, []byte("[]")) {
 		head := appendTokens([]uint32{tokenStart}, []byte("tools\n"))
 		head = append(appendTokens(head, tools), tokenEnd)
 		r.tokens = slices.Insert(r.tokens, 0, head...)
+		for i := range r.media {
+			r.media[i].at += len(head)
+		}
 	}
 	if generationPrompt {
 		r.tokens = append(r.tokens, tokenStart)
@@ -138,6 +155,7 @@ func (r *renderer) contentPart(part jsontext.Value) error {
 	}
 	if len(other) > 0 {
 		h := xxh3.Hash(other)
+		r.media = append(r.media, mediaItem{fmt.Sprintf("%016x", h), len(r.tokens)})
 		r.tokens = append(r.tokens, tokenImage, uint32(h)&0x7F7F7F7F, uint32(h>>32)&0x7F7F7F7F)
 	}
 	return nil

@@ -82,7 +82,7 @@ func FuzzParseRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, r uint8, body []byte) {
 		rt := route(r % uint8(routeDetokenize+1))
 		before := string(body)
-		req, err := parseRequest(rt, body)
+		req, err := new(reading).request(rt, body)
 		if string(body) != before {
 			t.Fatal("the body was written to")
 		}

@@ -119,6 +119,11 @@ func vllmRemoved(b []byte, f EventForm, hashes []kv.EngineHash, medium string, g
 }
 
 func vllmRoutes(w *Worker, mux *http.ServeMux) {
+	if !w.cfg.NoRender {
+		mux.HandleFunc("POST /v1/chat/completions/render", w.render(routeChat))
+		mux.HandleFunc("POST /v1/completions/render", w.render(routeCompletion))
+	}
+	mux.HandleFunc("POST /tokenize", w.tokenize)
 	mux.HandleFunc("POST /reset_prefix_cache", w.clearCache)
 	mux.HandleFunc("POST /detokenize", w.detokenize("prompt"))
 	mux.HandleFunc("GET /ping", func(http.ResponseWriter, *http.Request) {})

@@ -28,6 +28,7 @@ type Worker struct {
 	listener    net.Listener
 	server      *http.Server
 	quotedModel string
+	reading     reading
 
 	life       atomic.Pointer[life]
 	lives      atomic.Uint64 // restarts so far
@@ -35,7 +36,8 @@ type Worker struct {
 	door       door          // of the engine
 
 	nextCall atomic.Uint64
-	bodies   sync.Pool // *[]byte
+	renders  atomic.Int64 // answers that told token ids, since the start
+	bodies   sync.Pool    // *[]byte
 
 	inFlight atomic.Int64 // requests in handlers
 
@@ -85,7 +87,7 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 		return nil, err
 	}
 	w := &Worker{
-		cfg: cfg, dialect: d, modelConfig: m.Config(), feed: feed, listener: listener, done: make(chan struct{}),
+		cfg: cfg, dialect: d, reading: d.reading, modelConfig: m.Config(), feed: feed, listener: listener, done: make(chan struct{}),
 		quotedModel: string(quotedModel), bodies: sync.Pool{New: func() any { return new([]byte) }}, open: make(map[net.Conn]bool),
 	}
 	w.life.Store(w.newLife(0))
@@ -113,6 +115,10 @@ func (w *Worker) serve() {
 		w.cfg.Log.Error("emulated worker stopped serving", "worker", w.cfg.Name, "error", err)
 	}
 }
+
+// Renders returns how many prompts were rendered or tokenised without running
+// them, since the start.
+func (w *Worker) Renders() int64 { return w.renders.Load() }
 
 // Close hangs up on everybody and waits until all its goroutines have ended.
 func (w *Worker) Close() error {

@@ -104,9 +104,18 @@ func (c *cluster) pick(n int, what string) *replica {
 func (c *cluster) gossip(r *replica, e Entry) {
 	for _, other := range c.all {
 		if other != r && rapid.IntRange(0, 3).Draw(c.t, "lost") > 0 {
-			other.inbox = append(other.inbox, message{c.boot, e})
+			other.inbox = append(other.inbox, message{c.boot, c.sent(e)})
 		}
 	}
+}
+
+// sent returns what a peer reads of an entry.
+func (c *cluster) sent(e Entry) Entry {
+	read, rest, err := ReadEntry(AppendEntry(nil, e), e.From)
+	if err != nil || len(rest) > 0 {
+		c.t.Fatalf("%+v on the wire: %v, %d bytes left", e, err, len(rest))
+	}
+	return read
 }
 
 func (c *cluster) step() {
@@ -163,7 +172,7 @@ func (c *cluster) catchUp(from, to *replica) (ok bool) {
 		if !e.Skipped && (e.From != e.To || cmp.Diff(e.Ops, c.told[e.From]) != "") {
 			c.t.Fatalf("the ring's batch %d isn't what the engine told", e.From)
 		}
-		to.take(e)
+		to.take(c.sent(e))
 	}
 	if to.s.Next() < from.s.Next() {
 		c.t.Fatalf("caught up from a ring to %d of %d", to.s.Next(), from.s.Next())

@@ -9,6 +9,10 @@
 // bases, whatever the order in which the batches reached them. Package index
 // shows the base; the stream tells it what changed.
 //
+// What replicas say of themselves (loads, workers found, …) is on a [Page] each,
+// which others copy; what anyone may say is in [Latest]. wire.go and deltawire.go
+// tell how all of it is sent.
+//
 // Everything here is pure: no clock, no goroutine, no input or output. A
 // Stream is used by one goroutine at a time.
 package crdt

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/cost"
+	"github.com/rhizome-router/rhizome/kv"
 )
 
 // Booking is one request's share of a worker, from the decision to the end.
@@ -18,16 +19,23 @@ type Booking struct {
 	UncachedPairs  float64 // p·(ctx + p/2)
 	OutputTokens   float64 // d, predicted, per choice
 	Choices        float64
+	// WorkMicros is the time that its prefill adds to those before it.
+	WorkMicros float64
 	// Parts tell what it shares with other prompts. InUseTokens is what others
 	// in flight held of it at booking.
 	Parts       Parts
 	InUseTokens float64
 	// PredictedTTFT is how long the first token should take.
 	PredictedTTFT time.Duration
-	// Silent says that the response shows no first token (not a stream), so
-	// its prefill counts as done when the prediction says so.
-	Silent bool
+	// Silent says that the response shows no first token (not a stream). Its
+	// prefill counts as done when the worker's KV events show LastBlock, the
+	// last full block of the prompt, or when it should have been done twice
+	// over; where they can't show it (0), when the prediction says so.
+	Silent    bool
+	LastBlock kv.Key
 
+	bookedAt   clock.Instant
+	clockAt    clock.Instant // the virtual clock after it
 	stage      stage
 	queuedTill clock.Instant // counts as queued no longer than this
 	finishAt   clock.Instant // predicted, once decoding
@@ -51,6 +59,7 @@ type Ledger struct {
 	sums      sums
 	// headSince is when the prefill of queue[0] could start.
 	headSince clock.Instant
+	clock     virtualClock
 	occupied  occupied
 	work      Work
 	workAt    clock.Instant
@@ -83,9 +92,13 @@ func (l *Ledger) Book(now clock.Instant, b *Booking) {
 	l.work.Booked += b.UncachedTokens
 	b.stage = queued
 	patience := 2*b.PredictedTTFT + time.Second
-	if b.Silent {
+	switch {
+	case b.Silent && b.LastBlock == 0:
 		patience = b.PredictedTTFT
+	case b.Silent:
+		patience = 2 * b.PredictedTTFT
 	}
+	l.clock.book(now, b)
 	b.queuedTill = now.Add(patience)
 	if len(l.queue) == 0 {
 		l.headSince = now
@@ -109,6 +122,12 @@ func (l *Ledger) FirstToken(now clock.Instant, b *Booking, tokenTime time.Durati
 	if b.stage != queued {
 		return
 	}
+	l.clock.proved(now, l.behindMicros(slices.Index(l.queue, b)))
+	l.decode(now, b, tokenTime)
+}
+
+// decode moves b, which is queued, on to the decoding ones.
+func (l *Ledger) decode(now clock.Instant, b *Booking, tokenTime time.Duration) {
 	l.elapse(now)
 	l.unqueue(now, b)
 	l.work.Prefills++
@@ -131,6 +150,7 @@ func (l *Ledger) Release(now clock.Instant, b *Booking) {
 	switch b.stage {
 	case queued:
 		l.unqueue(now, b)
+		l.clock.withdrawn(now, b)
 	case decoding:
 		i := slices.Index(l.residents, b)
 		l.residents = slices.Delete(l.residents, i, i+1)
@@ -164,7 +184,7 @@ func (l *Ledger) unqueue(now clock.Instant, b *Booking) {
 func (l *Ledger) Settle(now clock.Instant, tokenTime time.Duration) {
 	for i := 0; i < len(l.queue); {
 		if b := l.queue[i]; b.queuedTill <= now {
-			l.FirstToken(now, b, tokenTime)
+			l.decode(now, b, tokenTime)
 			continue
 		}
 		if i++; i >= settleScan {

@@ -31,6 +31,9 @@ type Member struct {
 	ClassFit  *cost.Fit
 	StepsSeen clock.Instant
 	StepsWork Work
+	// BatchesSeen is how many batches of KV events there were when silent
+	// prefills were last looked for among them.
+	BatchesSeen uint64
 
 	// Circuit is shared by all members of one worker.
 	Circuit *Circuit
@@ -42,6 +45,7 @@ type Member struct {
 	// sentTokens counts what was sent, for a worker without KV events.
 	sentTokens atomic.Uint64
 	stall      stall
+	welcome    welcome
 	// largestPrefill is the most tokens that a request had to compute and did.
 	largestPrefill atomic.Uint64
 	peers          peerShares

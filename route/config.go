@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/rhizome-router/rhizome/cost"
 )
@@ -18,6 +19,10 @@ type Config struct {
 	Weights cost.Weights `yaml:"weights"`
 	// Article holds the parameters of the policy article, 0 or more.
 	Article cost.Article `yaml:"article"`
+	// SlowStart is how long it takes until a worker that just appeared, or came
+	// back from being out, gets as much as those beside it, up to 1 h; 0: at
+	// once. Until then what its load costs counts up to 10 times. Default 30 s.
+	SlowStart time.Duration `yaml:"slow_start"`
 	// Explained is how many decisions can be explained afterwards, 1 to 1
 	// million. Default 4096.
 	Explained int `yaml:"explained" config:"fixed"`
@@ -35,12 +40,13 @@ type Config struct {
 
 // DefaultConfig is what the product ships with.
 func DefaultConfig() Config {
-	return Config{Policy: Rhizome, Weights: cost.DefaultWeights(), Article: cost.DefaultArticle(), Explained: defaultExplained}
+	return Config{Policy: Rhizome, Weights: cost.DefaultWeights(), Article: cost.DefaultArticle(), SlowStart: 30 * time.Second, Explained: defaultExplained}
 }
 
 const (
 	defaultExplained = 4096
 	maxExplained     = 1_000_000
+	maxSlowStart     = time.Hour
 )
 
 // Validate says what in c can't work; each problem begins with its key.
@@ -68,6 +74,9 @@ func (c *Config) Validate() error {
 	}
 	if !(a.BytesPerMicro > 0) || math.IsInf(a.BytesPerMicro, 0) {
 		errs = append(errs, fmt.Errorf("article.bytes_per_micro is %v: want a number above 0", a.BytesPerMicro))
+	}
+	if c.SlowStart < 0 || c.SlowStart > maxSlowStart {
+		errs = append(errs, fmt.Errorf("slow_start is %v: want 0 to %v", c.SlowStart, maxSlowStart))
 	}
 	if c.Explained < 1 || c.Explained > maxExplained {
 		errs = append(errs, fmt.Errorf("explained is %d: want 1 to %d", c.Explained, maxExplained))

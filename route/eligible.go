@@ -38,6 +38,7 @@ func eligible(now clock.Instant, view *fleet.View, members []*fleet.Member, q *Q
 			continue
 		}
 		grade := m.Grade(now)
+		m.Seen(now, grade)
 		if grade == fleet.Draining && q.Pin == "" || grade > best && len(out) > 0 {
 			continue
 		}

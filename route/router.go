@@ -72,12 +72,13 @@ func New(cfg Config, deps Deps) *Router {
 	}
 }
 
-// Reconfigure makes the next decisions by cfg's policy, weights, article and tier
-// gate. The number of decisions explained and the seed stay what they were.
+// Reconfigure makes the next decisions by cfg's policy, weights, article, tier
+// gate and slow start. The number of decisions explained and the seed stay what they were.
 func (r *Router) Reconfigure(cfg Config) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cfg.Policy, r.cfg.Weights, r.cfg.Article, r.cfg.TierGate = cfg.Policy, cfg.Weights, cfg.Article, cfg.TierGate
+	r.cfg.SlowStart = cfg.SlowStart
 }
 
 // Stats returns the counts so far.
@@ -110,6 +111,8 @@ type candidate struct {
 	decoding, contextTokens float64
 	terms                   cost.Terms
 	article                 cost.ArticleTerms // under that policy
+	slowStartMicros         float64           // what being new adds
+	clockMicros             float64           // the queue by the virtual clock
 	total                   float64           // µs
 	inBand                  bool              // of the near tie
 }
@@ -178,6 +181,7 @@ func (r *Router) weigh(now clock.Instant, q Query, members []*fleet.Member, hits
 		r.cands = append(r.cands, candidate{member: m})
 		r.price(now, &r.cands[len(r.cands)-1], &hits[i], q.Prompt, request)
 	}
+	r.slowStart(now, request)
 	r.addLaterWait(now)
 	return request, r.choose(now, q, request)
 }
@@ -212,8 +216,8 @@ func (r *Router) price(now clock.Instant, c *candidate, h *matched, p *prompt.Re
 	c.hit = h.tokens(request.PromptTokens, perByte)
 	parts := r.parts(c, p, perByte)
 	c.hit.InUseTokens = min(request.PromptTokens, m.Ledger.InUseTokens(&parts))
+	r.takeEvidence(now, c)
 	step := tokenTime(&c.class, m.Ledger.InFlight())
-	m.Ledger.Settle(now, step)
 	c.load = m.Ledger.Load(now, &c.class, step, false)
 	full := c.load.Decoding+float64(c.load.QueuedSeqs)+request.Choices > float64(c.class.MaxSeqs) ||
 		c.class.CapacityTokens > 0 && c.load.UniqueTokens+request.PromptTokens-c.hit.InUseTokens > 0.9*c.class.CapacityTokens
@@ -275,7 +279,7 @@ func (r *Router) addLaterWait(now clock.Instant) {
 	for i := range r.cands {
 		t := &r.cands[i].terms
 		t.QueueExternalityMicros = r.cfg.Weights.QueueExternality * traffic.LaterWaitMicros(t.PrefillMicros)
-		r.cands[i].total = t.TotalMicros()
+		r.cands[i].total = t.TotalMicros() + r.cands[i].slowStartMicros
 	}
 }
 
@@ -297,7 +301,7 @@ func (r *Router) book(now clock.Instant, q Query, request cost.Request, c *candi
 	b := &fleet.Booking{
 		PromptTokens: request.PromptTokens, HBMTokens: c.hit.HBMTokens,
 		UncachedTokens: p, UncachedPairs: cost.Pairs(p, request.PromptTokens-p),
-		OutputTokens: request.OutputTokens, Choices: request.Choices,
+		OutputTokens: request.OutputTokens, Choices: request.Choices, WorkMicros: c.terms.PrefillMicros,
 		PredictedTTFT: c.expect(request),
 		Silent:        !q.Prompt.Stream,
 	}
@@ -305,6 +309,9 @@ func (r *Router) book(now clock.Instant, q Query, request cost.Request, c *candi
 	b.Parts = r.parts(c, q.Prompt, perByte)
 	b.Parts.Ends = slices.Clone(b.Parts.Ends)
 	b.InUseTokens = c.hit.InUseTokens
+	if b.Silent && c.form.BlockTokens > 0 {
+		b.LastBlock = r.lastBlock(c, b.Parts.Keys)
+	}
 	seen := r.watch(now, c)
 	c.member.Ledger.Book(now, b)
 	d := &Decision{

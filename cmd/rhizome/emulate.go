@@ -22,6 +22,9 @@ type emulateCommand struct {
 	CPUTokens   int `name:"cpu-tokens" help:"KV tokens in each worker's CPU memory. 0: four times the HBM." default:"0"`
 	BlockTokens int `help:"Tokens in a KV block." default:"16"`
 
+	Template string `help:"Chat template, each with a trait of real models': ${enum} (see engine/emulator/template.go)." enum:"${templates}" default:"plain"`
+	NoRender bool   `help:"Have no /render, as vLLM before 0.15, and later unless VLLM_ENABLE_SCALE_OUT_ENDPOINTS=1."`
+
 	EventForm  string        `help:"Wire form of KV events, map or array; default: map for vllm, array for sglang." enum:",map,array" default:""`
 	EventDelay time.Duration `help:"How much later KV events leave." default:"0s"`
 	EventLoss  float64       `help:"Share of KV event batches that subscribers miss, 0 to 1; replay has them." default:"0"`
@@ -35,6 +38,7 @@ func (c *emulateCommand) config(sh *shell) (emulator.GroupConfig, error) {
 	cfg := emulator.Config{
 		Engine: emulator.Engine(c.Engine), Model: c.Model, Preset: preset, Speedup: c.Speedup,
 		PoolTokens: c.PoolTokens, BlockTokens: c.BlockTokens,
+		Template: emulator.Template(c.Template), NoRender: c.NoRender,
 		EventForm: emulator.EventForm(c.EventForm), EventDelay: c.EventDelay, EventLoss: c.EventLoss, Log: sh.log,
 	}
 	if c.CPUTokens != 0 {

@@ -13,11 +13,13 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/rhizome-router/rhizome/config"
+	"github.com/rhizome-router/rhizome/engine/emulator"
 )
 
 // version is set by the build.
@@ -72,7 +74,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	exit := -1
 	parser, err := kong.New(&cli, kong.Name("rhizome"),
 		kong.Description("A router for LLM inference fleets: it sends each request to the worker that will answer first."),
-		kong.Vars{"policies": policyNames(), "presets": presetNames()},
+		kong.Vars{"policies": policyNames(), "presets": presetNames(), "templates": strings.Join(emulator.Templates(), ",")},
 		kong.Writers(stdout, stderr), kong.Exit(func(code int) { exit = code }))
 	if err != nil {
 		fmt.Fprintln(stderr, "rhizome:", err)

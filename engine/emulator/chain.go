@@ -25,15 +25,22 @@ type namer func(tokens []uint32, salt string) []kv.EngineHash
 // stopTokens is the most tokens of an answer that ends by itself.
 const stopTokens = 192
 
+// minThinkingTokens is the least answer that begins with thinking.
+const minThinkingTokens = 8
+
 // newSequence makes up the answer to a prompt and names the blocks. maxTokens 0
 // means that the answer ends by itself; choice tells several answers to one
-// prompt apart. room is what the context leaves for the answer, at least 1. The
+// prompt apart. room is what the context leaves for the answer, at least 1. Half
+// of the answer of a model that thinks is thinking, unless it is very short. The
 // answer is appended to prompt, in place if there is capacity.
-func newSequence(name namer, prompt []uint32, salt string, choice, maxTokens, room int) *sequence {
+func newSequence(name namer, prompt []uint32, salt string, thinks bool, choice, maxTokens, room int) *sequence {
 	a := answer{seed: hashTokens(prompt) + uint64(choice)*0x9E3779B97F4A7C15, n: maxTokens}
 	if maxTokens == 0 {
 		a.stop = true
 		a.n = min(64+int(a.seed%(stopTokens-63)), room)
+	}
+	if thinks && a.n >= minThinkingTokens {
+		a.think = a.n / 2
 	}
 	s := &sequence{promptTokens: len(prompt), answer: a, salt: salt}
 	s.tokens = slices.Grow(prompt, a.n)

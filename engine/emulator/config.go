@@ -44,6 +44,11 @@ type Config struct {
 	MaxSeqs     int                // default 256
 	Tiers       []model.TierConfig // nil: CPU of four times the pool; empty: none. SGLang: CPU only
 
+	Template Template // of chats; default TemplatePlain
+	// Now says which day it is to TemplateDated; default time.Now. It is called
+	// by many goroutines at once.
+	Now func() time.Time
+
 	// NoRender leaves out vLLM's /render, as releases before 0.15 do, and later
 	// ones unless they are told otherwise.
 	NoRender bool
@@ -101,6 +106,12 @@ func (c Config) withDefaults(d *dialect) Config {
 	if c.TokenInterval == 0 {
 		c.TokenInterval = time.Duration(min(c.Speedup*1e6, float64(maxTokenInterval)))
 	}
+	if c.Template == "" {
+		c.Template = TemplatePlain
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
 	if c.Clock == nil {
 		c.Clock = clock.Real()
 	}
@@ -129,6 +140,9 @@ func (c Config) validate(d *dialect) error {
 		if t.Tier < kv.NumTiers && d.media[t.Tier] == "" {
 			return fmt.Errorf("emulated worker: %s does not tell of blocks on the tier %v; leave it out", c.Engine, t.Tier)
 		}
+	}
+	if _, err := ParseTemplate(string(c.Template)); err != nil {
+		return fmt.Errorf("emulated worker: %w", err)
 	}
 	_, err := ParseEventForm(string(c.EventForm))
 	return err

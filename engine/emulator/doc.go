@@ -6,8 +6,8 @@
 //
 // The central type is [Worker]: one engine with one owner goroutine (owner.go)
 // that alone touches its model. Start reading at worker.go; generate.go shows a
-// request's way through it, dialect.go what the engines differ in. A [Group] is
-// several workers on consecutive ports.
+// request's way through it, dialect.go what the engines differ in, template.go how
+// messages become a prompt. A [Group] is several workers on consecutive ports.
 //
 // Modelled time is wall time × speedup: everything a client measures on the
 // wall, /metrics included, is shorter by that factor. The response headers

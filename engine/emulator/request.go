@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -26,6 +27,7 @@ type apiRequest struct {
 	cacheDetails bool // return_cached_tokens_details
 	tokens       []uint32
 	media        []mediaItem // of the chat, in order
+	thinks       bool        // the answer begins with thinking
 }
 
 // route is one way to ask.
@@ -39,26 +41,30 @@ const (
 	routeDetokenize
 )
 
-// members are what parseRequest needs all of a body for.
+// members are what a reading needs all of a body for.
 type members struct {
-	chat                  renderer
-	tools, prompt, tokens jsontext.Value
-	generationPrompt      bool
-	continueFinal         bool // continue_final_message
-	completionTokens      int
+	chat             chat
+	prompt, tokens   jsontext.Value
+	toolChoice       jsontext.Value
+	completionTokens int
 }
 
-// reading is how a worker reads request bodies.
+// reading is how a worker reads request bodies. The zero value is the plain
+// template's and vLLM's.
 type reading struct {
+	template Template
+	now      func() time.Time // for dated templates; nil: the epoch
 	// alwaysPrompts says that a chat ends with the generation prompt whatever
 	// add_generation_prompt says; only continue_final_message leaves it out.
 	alwaysPrompts bool
+	// dropsTools says that a tool_choice of "none" drops the tools.
+	dropsTools bool
 }
 
 // request reads a body. It keeps no part of it. Errors are the client's.
 func (rd *reading) request(r route, body []byte) (*apiRequest, error) {
 	req := &apiRequest{n: 1}
-	m := members{generationPrompt: true}
+	m := members{chat: chat{generationPrompt: true}}
 	chats := r == routeChat || r == routeTokenize
 	err := scan(body, '{', func(d *jsontext.Decoder) error {
 		name, err := readName(d)
@@ -66,7 +72,7 @@ func (rd *reading) request(r route, body []byte) (*apiRequest, error) {
 			return err
 		}
 		if name == "messages" && chats && d.PeekKind() != 'n' {
-			return m.chat.messages(d, body)
+			return m.chat.readMessages(d, body)
 		}
 		v, err := readView(d, body)
 		if err != nil || v.Kind() == 'n' {
@@ -86,19 +92,10 @@ func (rd *reading) request(r route, body []byte) (*apiRequest, error) {
 			return nil, errors.New("tokens: must be an array of token ids")
 		}
 		req.tokens, err = readTokenIDs(m.tokens)
-		return req, err
-	case m.chat.tokens != nil && m.prompt != nil && r == routeTokenize:
+	case m.chat.messages != nil && m.prompt != nil && r == routeTokenize:
 		return nil, errors.New("give either prompt or messages")
-	case m.chat.tokens != nil:
-		if rd.alwaysPrompts {
-			m.generationPrompt = !m.continueFinal
-		}
-		if m.continueFinal && m.generationPrompt {
-			return nil, errors.New("continue_final_message needs add_generation_prompt to be false")
-		}
-		m.chat.finish(m.tools, m.generationPrompt, m.continueFinal)
-		req.media = m.chat.media
-		req.prompts = [][]uint32{m.chat.tokens}
+	case m.chat.messages != nil:
+		err = rd.renderChat(req, &m, len(body))
 	case r == routeChat:
 		return nil, errors.New("messages: field required")
 	default:
@@ -107,13 +104,39 @@ func (rd *reading) request(r route, body []byte) (*apiRequest, error) {
 	return req, err
 }
 
+// renderChat makes the prompt of a chat.
+func (rd *reading) renderChat(req *apiRequest, m *members, bodyBytes int) error {
+	c := &m.chat
+	if rd.alwaysPrompts {
+		c.generationPrompt = !c.continueFinal
+	}
+	if c.continueFinal && c.generationPrompt {
+		return errors.New("continue_final_message needs add_generation_prompt to be false")
+	}
+	if rd.dropsTools && string(m.toolChoice) == `"none"` {
+		c.tools = nil
+	}
+	now := time.Unix(0, 0)
+	if rd.now != nil {
+		now = rd.now()
+	}
+	prompt, err := rd.template.render(c, bodyBytes, now)
+	req.prompts, req.media = [][]uint32{prompt.tokens}, prompt.media
+	req.thinks = rd.template == TemplateThinking && c.generationPrompt && !c.noThinking
+	return err
+}
+
 // read takes one member of a body.
 func (req *apiRequest) read(m *members, name string, v jsontext.Value) error {
 	switch name {
 	case "model":
 		return readString(&req.model, name, v)
 	case "tools":
-		m.tools = v
+		m.chat.readTools(v)
+	case "tool_choice":
+		m.toolChoice = v
+	case "chat_template_kwargs":
+		return m.chat.readArguments(v)
 	case "prompt", "input":
 		m.prompt = v
 	case "tokens":
@@ -131,9 +154,9 @@ func (req *apiRequest) read(m *members, name string, v jsontext.Value) error {
 	case "cache_salt":
 		return readString(&req.salt, name, v)
 	case "add_generation_prompt":
-		return readBool(&m.generationPrompt, name, v)
+		return readBool(&m.chat.generationPrompt, name, v)
 	case "continue_final_message":
-		return readBool(&m.continueFinal, name, v)
+		return readBool(&m.chat.continueFinal, name, v)
 	case "return_token_strs":
 		return readBool(&req.tokenStrs, name, v)
 	case "return_cached_tokens_details":

@@ -17,7 +17,7 @@ func sglangDialect() *dialect {
 		radixTree: true, clearsTiers: true, clearsAtStart: true,
 		media: [kv.NumTiers]string{kv.HBM: "GPU", kv.CPU: "CPU_PINNED"},
 		namer: sglangNames, stored: sglangStored, removed: sglangRemoved,
-		reading: reading{alwaysPrompts: true},
+		reading: reading{alwaysPrompts: true, dropsTools: true},
 		routes:  sglangRoutes, ownedBy: "sglang", stopMember: `,"matched_stop":null`,
 		errorBody: func(e apiError) any {
 			return struct {

@@ -234,7 +234,7 @@ func TestSGLangLoadsAndMetrics(t *testing.T) {
 	complete(t, w.URL()+"/v1/completions", obj{"prompt": words(1, 1000), "max_tokens": 5})
 	// What waits is seen as the cache stands: 240 of its 250 tokens are there.
 	waiting, _ := ask(w, func(o *owner) int {
-		s := newSequence(w.life.Load().name, appendTokens(nil, []byte(words(1, 1000))), "", 0, 1, 1)
+		s := newSequence(w.life.Load().name, appendTokens(nil, []byte(words(1, 1000))), "", false, 0, 1, 1)
 		o.submit(newCall([]*sequence{s}, 1, false, o.now()))
 		return o.model.WaitingTokens()
 	})

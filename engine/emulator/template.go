@@ -5,25 +5,84 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/zeebo/xxh3"
 )
 
-// The chat template, in the manner of ChatML:
+// Template is how the messages of a chat become one prompt. All are made up, in
+// the manner of ChatML:
 //
 //	[<|im_start|> tools⏎ JSON of the tools as sent <|im_end|>]
 //	<|im_start|> role⏎ content … <|im_end|>                    for each message
 //	<|im_start|> assistant⏎                                    generation prompt
 //
-// Every part (role, text part, tool calls) is tokenised by itself, so equal
-// leading messages give equal leading tokens whatever follows, and an answer
-// sent back as a message gives the tokens it was generated as.
+// Every part (role, text part, tool calls) is tokenised by itself. But for the
+// plain one each has one trait of real models' templates that keeps a
+// conversation's beginning from being the beginning of its continuation.
+type Template string
 
+// The templates.
+const (
+	// TemplatePlain has no such trait: equal leading messages give equal leading
+	// tokens whatever follows, and an answer sent back as a message gives the
+	// tokens it was generated as.
+	TemplatePlain Template = "plain"
+	// TemplateThinking makes the model think, and leaves the thinking of earlier
+	// answers out once a newer user message exists, as Qwen3, DeepSeek and gpt-oss.
+	TemplateThinking Template = "thinking"
+	// TemplateToolsLast has the tools before the last user message, as Mistral.
+	TemplateToolsLast Template = "tools-last"
+	// TemplateDated has today's date in its head, as Llama 3.1 and harmony.
+	TemplateDated Template = "dated"
+	// TemplateToolJSON writes tools and tool calls in its own JSON, as Hermes
+	// and Qwen: what differs in white space and in the ids of calls is the same.
+	TemplateToolJSON Template = "tool-json"
+)
+
+// Templates returns the names of the templates.
+func Templates() []string {
+	return []string{string(TemplatePlain), string(TemplateThinking), string(TemplateToolsLast), string(TemplateDated), string(TemplateToolJSON)}
+}
+
+// ParseTemplate returns the template called s; an empty one is the plain one.
+func ParseTemplate(s string) (Template, error) {
+	if s == "" {
+		return TemplatePlain, nil
+	}
+	if !slices.Contains(Templates(), s) {
+		return "", fmt.Errorf("chat template %q is unknown; use one of %s", s, strings.Join(Templates(), ", "))
+	}
+	return Template(s), nil
+}
+
+// render returns the prompt of a chat. bodyBytes is the length of the request,
+// for a guess at the prompt's. now is for dated heads.
+func (t Template) render(c *chat, bodyBytes int, now time.Time) (renderer, error) {
+	r := renderer{tokens: make([]uint32, 0, bodyBytes/pieceBytes+answerRoom)}
+	switch t {
+	case TemplateThinking:
+		r.thinking(c)
+	case TemplateToolsLast:
+		r.toolsLast(c)
+	case TemplateDated:
+		r.dated(c, now)
+	case TemplateToolJSON:
+		r.toolJSON(c)
+	default:
+		r.plain(c)
+	}
+	return r, r.err
+}
+
+// renderer writes a prompt.
 type renderer struct {
 	tokens []uint32
 	media  []mediaItem
 	text   []byte // scratch
+	err    error  // the first; the client's
 }
 
 // mediaItem is an image or the like in a prompt: mediaTokens tokens from one on.
@@ -36,100 +95,75 @@ type mediaItem struct {
 // its content.
 const mediaTokens = 3
 
-func (r *renderer) part(text []byte) { r.tokens = appendTokens(r.tokens, text) }
-
 // answerRoom is capacity for the tokens of an answer, which will be appended.
 const answerRoom = 512
 
-// messages renders the array that d reads next, in one pass over its bytes.
-// They are part of raw.
-func (r *renderer) messages(d *jsontext.Decoder, raw []byte) error {
-	left := len(raw) - int(d.InputOffset())
-	r.tokens = make([]uint32, 0, left/pieceBytes+answerRoom)
-	n := 0
-	err := descend(d, '[', func() error {
-		n++
-		return r.message(d, raw)
-	})
-	if err != nil {
-		return fmt.Errorf("messages: %w", err)
+func (r *renderer) plain(c *chat) {
+	r.toolsHead(c.tools)
+	for i := range c.messages {
+		r.message(&c.messages[i])
 	}
-	if n == 0 {
-		return errors.New("messages: must not be empty")
-	}
-	return nil
+	r.finish(c)
 }
 
-// finish puts around the messages what the rest of a request adds to them.
-// tools may be nil. continueFinal leaves the last message open.
-func (r *renderer) finish(tools jsontext.Value, generationPrompt, continueFinal bool) {
-	if continueFinal {
-		r.tokens = r.tokens[:len(r.tokens)-1] // its end
-	}
-	if len(tools) > 0 && !bytes.Equal(tools, []byte("[]")) {
-		head := appendTokens([]uint32{tokenStart}, []byte("tools\n"))
-		head = append(appendTokens(head, tools), tokenEnd)
-		r.tokens = slices.Insert(r.tokens, 0, head...)
-		for i := range r.media {
-			r.media[i].at += len(head)
-		}
-	}
-	if generationPrompt {
-		r.tokens = append(r.tokens, tokenStart)
-		r.part([]byte("assistant\n"))
+func (r *renderer) toolsHead(tools []byte) {
+	if tools != nil {
+		r.open("tools")
+		r.part(tools)
+		r.close()
 	}
 }
 
-func (r *renderer) message(d *jsontext.Decoder, raw []byte) error {
-	var role, content, calls, callID jsontext.Value
-	err := descend(d, '{', func() error {
-		return member(d, raw, func(name string, v jsontext.Value) error {
-			switch name {
-			case "role":
-				role = v
-			case "content":
-				content = v
-			case "tool_calls":
-				calls = v
-			case "tool_call_id":
-				callID = v
-			}
-			return nil
-		})
-	})
-	if err != nil {
-		return err
+// message writes one message whole.
+func (r *renderer) message(m *chatMessage) {
+	r.openAs(m.role)
+	if m.callID != nil {
+		r.string(m.callID)
 	}
-	if role.Kind() != '"' {
-		return errors.New("a message needs a role")
+	r.content(m.content)
+	if m.calls != nil {
+		r.part(m.calls)
 	}
+	r.close()
+}
+
+// finish opens the last message again, or adds the generation prompt.
+func (r *renderer) finish(c *chat) {
+	if c.continueFinal {
+		r.tokens = r.tokens[:len(r.tokens)-1]
+	} else if c.generationPrompt {
+		r.open("assistant")
+	}
+}
+
+func (r *renderer) part(text []byte) { r.tokens = appendTokens(r.tokens, text) }
+
+func (r *renderer) open(role string) {
+	r.tokens = append(r.tokens, tokenStart)
+	r.text = append(append(r.text[:0], role...), '\n')
+	r.part(r.text)
+}
+
+func (r *renderer) openAs(role jsontext.Value) {
 	r.tokens = append(r.tokens, tokenStart)
 	r.text = append(unquote(r.text[:0], role), '\n')
 	r.part(r.text)
-	if callID.Kind() == '"' {
-		r.string(callID)
-	}
-	if err := r.content(content); err != nil {
-		return err
-	}
-	if calls.Kind() == '[' {
-		r.part(calls)
-	}
-	r.tokens = append(r.tokens, tokenEnd)
-	return nil
 }
 
-func (r *renderer) content(v jsontext.Value) error {
+func (r *renderer) close() { r.tokens = append(r.tokens, tokenEnd) }
+
+func (r *renderer) content(v jsontext.Value) {
 	switch v.Kind() {
 	case '"':
 		r.string(v)
-		return nil
 	case '[':
-		return eachElement(v, r.contentPart)
+		if err := eachElement(v, r.contentPart); err != nil && r.err == nil {
+			r.err = fmt.Errorf("messages: %w", err)
+		}
 	case 'n', 0:
-		return nil
+	default:
+		r.err = errors.New("messages: content must be a string or an array of parts")
 	}
-	return errors.New("content must be a string or an array of parts")
 }
 
 func (r *renderer) contentPart(part jsontext.Value) error {

@@ -26,9 +26,16 @@ const (
 	tokenStart uint32 = specialMark | 1 // begins a message
 	tokenEnd   uint32 = specialMark | 2 // ends a message, and an answer that stops by itself
 	tokenImage uint32 = specialMark | 3 // an image, followed by two tokens of its content
+
+	tokenThink    uint32 = specialMark | 4 // begins an answer's thinking
+	tokenThinkEnd uint32 = specialMark | 5
+
+	think, thinkEnd = "<think>", "</think>"
 )
 
-var specials = map[uint32]string{tokenStart: "<|im_start|>", tokenEnd: "<|im_end|>", tokenImage: "<|image|>"}
+var specials = map[uint32]string{
+	tokenStart: "<|im_start|>", tokenEnd: "<|im_end|>", tokenImage: "<|image|>", tokenThink: think, tokenThinkEnd: thinkEnd,
+}
 
 // appendTokens appends the tokens of text. Text spelled like a special token
 // is only text.
@@ -79,18 +86,25 @@ func detokenize(tokens []uint32) string {
 // An answer is made up from a seed that depends on the request alone, so that
 // every worker and every replay gives the same. Each of its tokens is a
 // pronounceable word of three letters and a space: four bytes, so that a client
-// that sends the answer back gives the very same tokens.
+// that sends the answer back gives the very same tokens. Where it begins with
+// thinking, that is between tokenThink and tokenThinkEnd.
 type answer struct {
-	seed uint64
-	stop bool // ends by itself: the last token is tokenEnd, which has no text
-	n    int  // tokens
+	seed  uint64
+	stop  bool // ends by itself: the last token is tokenEnd, which has no text
+	n     int  // tokens
+	think int  // of them thinking, the two marks included; 0 or at least 3
 }
 
 // token returns the i-th token.
 func (a answer) token(i int) uint32 {
 	const consonants, vowels = "bcdfghklmnprstvz", "aeiouaei"
-	if a.stop && i == a.n-1 {
+	switch {
+	case a.stop && i == a.n-1:
 		return tokenEnd
+	case i == 0 && a.think > 0:
+		return tokenThink
+	case i == a.think-1:
+		return tokenThinkEnd
 	}
 	h, l := bits.Mul64(a.seed^uint64(i+1)*0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93)
 	x := h ^ l

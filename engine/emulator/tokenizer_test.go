@@ -73,16 +73,18 @@ func FuzzParseRequest(f *testing.F) {
 		``, `{}`, `[`, `{"prompt":"x"}`, `{"prompt":["x",[1]]}`, `{"prompt":[[1],[2]],"n":2}`, `{"input":[1,2]}`,
 		`{"messages":[{"role":"user","content":[{"type":"text","text":"a\u00e9\ud800"},"b",{"image_url":{}}]}],"tools":[{}],"stream_options":{"include_usage":true}}`,
 		`{"messages":[{"role":"assistant","content":null,"tool_calls":[1]}],"max_tokens":3,"max_completion_tokens":null}`,
+		`{"messages":[{"role":"assistant","content":"<think>a</think>b","tool_calls":[{"function":{"name":"f","arguments":"{\"a\":\"\\\"\"}"}}]}],"chat_template_kwargs":{"date_string":"x"}}`,
 		`{"tokens":[1,2]}`, `{"model":"\xff","prompt":1e3}`, `{"max_tokens":-1}`, "{\"prompt\":\"\xff\"}", `{"a":1}{"b":2}`,
 	} {
-		for r := routeChat; r <= routeDetokenize; r++ {
+		for r := range int(routeDetokenize+1) * len(Templates()) {
 			f.Add(uint8(r), []byte(s))
 		}
 	}
 	f.Fuzz(func(t *testing.T, r uint8, body []byte) {
 		rt := route(r % uint8(routeDetokenize+1))
 		before := string(body)
-		req, err := new(reading).request(rt, body)
+		rd := reading{template: Template(Templates()[int(r)/int(routeDetokenize+1)%len(Templates())])}
+		req, err := rd.request(rt, body)
 		if string(body) != before {
 			t.Fatal("the body was written to")
 		}

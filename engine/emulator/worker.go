@@ -90,6 +90,7 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 		cfg: cfg, dialect: d, reading: d.reading, modelConfig: m.Config(), feed: feed, listener: listener, done: make(chan struct{}),
 		quotedModel: string(quotedModel), bodies: sync.Pool{New: func() any { return new([]byte) }}, open: make(map[net.Conn]bool),
 	}
+	w.reading.template, w.reading.now = cfg.Template, cfg.Now
 	w.life.Store(w.newLife(0))
 	w.owner = &owner{
 		cfg: cfg, model: m, feed: feed, metrics: w.life.Load().metrics, jobs: make(map[uint64]*job),

@@ -75,7 +75,20 @@ func TestBreakEven(t *testing.T) {
 
 // The article's own worked example, in both readings.
 func TestGoldenArticle(t *testing.T) {
-	golden(t, ArticleExample(), [][]float64{
+	e := ArticleExample()
+	for _, c := range []struct {
+		row, w int
+		term   string
+		want   float64
+	}{
+		{0, 0, "prefill", 500}, {0, 0, "decode", 40000}, {0, 0, "decode square", 100}, {0, 0, "affinity", -3894.0},
+		{1, 1, "prefill", 500}, {1, 1, "decode", 10000}, {1, 1, "decode square", 25}, {1, 1, "tier", 85.7}, {2, 1, "tier", 1200.0},
+	} {
+		if got := term(&e.Rows[c.row].Workers[c.w], c.term); math.Abs(got-c.want) > 0.05 {
+			t.Errorf("row %d, W%d, %s: %.1f, want %.1f", c.row, c.w+1, c.term, got, c.want)
+		}
+	}
+	golden(t, e, [][]float64{
 		{36706.0, 18225.0, 8000.0},
 		{36706.0, 10610.7, 8000.0},
 		{36706.0, 11725.0, 8000.0},
@@ -92,28 +105,57 @@ func drawLoad(t *rapid.T) Load {
 	}
 	for i := range l.Rho {
 		l.Rho[i] = f("rho", 1)
+		l.BacklogKnown[i], l.BacklogBytes[i] = rapid.Bool().Draw(t, "backlog known"), f("backlog", 1e9)
 	}
+	l.Cache = Pressure{UnusedTokens: f("unused", 1e6), ReuseProbability: f("reuse", 1), ContextTokens: f("old context", 1e5),
+		Spill: kv.Tier(rapid.IntRange(0, 4).Draw(t, "spill")), LifeMicros: f("life", 1e10)}
 	return l
 }
 
 func drawHit(t *rapid.T, isl float64) Hit {
 	hbm := rapid.Float64Range(0, isl).Draw(t, "hbm")
 	return Hit{HBMTokens: hbm, InUseTokens: rapid.Float64Range(0, hbm).Draw(t, "in use"),
-		LowerTokens: rapid.Float64Range(0, isl-hbm).Draw(t, "lower"), Tier: kv.Tier(rapid.IntRange(1, 4).Draw(t, "tier"))}
+		LowerTokens: rapid.Float64Range(0, isl-hbm).Draw(t, "lower"), Tier: kv.Tier(rapid.IntRange(1, 4).Draw(t, "tier")),
+		UnsureTokens: rapid.Float64Range(0, hbm).Draw(t, "unsure")}
+}
+
+// drawClass draws what an engine is like, and drawRequest what is to be placed.
+func drawClass(t *rapid.T) Class {
+	c := Generic()
+	c.CapacityTokens = rapid.Float64Range(0, 1e6).Draw(t, "capacity")
+	c.Schedule, c.Admit = Schedule(rapid.IntRange(0, 1).Draw(t, "schedule")), Admission(rapid.IntRange(0, 2).Draw(t, "admit"))
+	c.LoadPolicy, c.LoadLeastTokens = LoadPolicy(rapid.IntRange(0, 2).Draw(t, "load")), rapid.Float64Range(0, 1e5).Draw(t, "n")
+	c.TokensPerStep = rapid.Float64Range(0, 5).Draw(t, "s")
+	return c
+}
+
+func drawRequest(t *rapid.T) Request {
+	return Request{PromptTokens: rapid.Float64Range(1, 2e5).Draw(t, "isl"), OutputTokens: rapid.Float64Range(0, 5000).Draw(t, "d"), Choices: 1,
+		Return: Return{Probability: rapid.Float64Range(0, 1).Draw(t, "P(return)"), AfterMicros: rapid.Float64Range(0, 1e9).Draw(t, "after"),
+			ContextTokens: rapid.Float64Range(0, 2e5).Draw(t, "ctx_next")}}
+}
+
+// allRates are rates at which every term counts.
+func allRates() Weights {
+	return Weights{OwnDecode: 0.3, PrefillExternality: 0.1, KVExternality: 0.1, QueueExternality: 1, Eviction: 0.5, HeadOfLineMicros: 100, HeadOfLineSlack: 4}
 }
 
 func TestEveryTermIsAtLeastZero(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := Generic()
-		c.CapacityTokens = rapid.Float64Range(0, 1e6).Draw(t, "capacity")
-		l := drawLoad(t)
-		r := Request{PromptTokens: rapid.Float64Range(1, 2e5).Draw(t, "isl"), OutputTokens: rapid.Float64Range(0, 5000).Draw(t, "d"), Choices: 1}
-		terms := Score(&c, &l, r, drawHit(t, r.PromptTokens), DefaultWeights())
-		for _, v := range []float64{terms.QueueMicros, terms.AdmissionMicros, terms.LoadMicros, terms.PrefillMicros,
-			terms.OwnDecodeMicros, terms.PrefillExternalityMicros, terms.KVExternalityMicros} {
-			if v < 0 || math.IsNaN(v) || math.IsInf(v, 0) {
-				t.Fatalf("bad term: %+v", terms)
+		c, l, r := drawClass(t), drawLoad(t), drawRequest(t)
+		l.Distance = Distance{rapid.Float64Range(0, 1e6).Draw(t, "rtt"), rapid.Float64Range(0, 1).Draw(t, "shadow")}
+		h := drawHit(t, r.PromptTokens)
+		h.ProducerMicros = rapid.Float64Range(0, 1e7).Draw(t, "producer")
+		terms := Score(&c, &l, r, h, allRates())
+		terms.QueueExternalityMicros = Traffic{rapid.Float64Range(0, 1).Draw(t, "arrivals"), rapid.Float64Range(0, 2).Draw(t, "busy"),
+			rapid.Float64Range(0, 1e7).Draw(t, "wait")}.LaterWaitMicros(terms.PrefillMicros)
+		for _, v := range terms.Named() {
+			if v.Micros < 0 || math.IsNaN(v.Micros) || math.IsInf(v.Micros, 0) {
+				t.Fatalf("bad %s: %+v", v.Name, terms)
 			}
+		}
+		if most := terms.QueueMicros + terms.AdmissionMicros + terms.LoadMicros + terms.PrefillMicros; terms.TTFTMicros() > most {
+			t.Fatalf("a wait of %v µs from parts of %v", terms.TTFTMicros(), most)
 		}
 		if terms.PrefillMicros <= 0 {
 			t.Fatal("at least one token is always computed")
@@ -124,13 +166,13 @@ func TestEveryTermIsAtLeastZero(t *testing.T) {
 // A worker's scale must not change the order of workers of one class.
 func TestScaleKeepsTheOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := Generic()
+		c, l, r := drawClass(t), drawLoad(t), drawRequest(t)
+		l.BacklogKnown = [kv.NumTiers]bool{} // of the link, and no matter of the worker's speed
 		s := rapid.Float64Range(0.01, 100).Draw(t, "scale")
 		scaled := c.Scaled(s)
-		l := drawLoad(t)
-		r := Request{PromptTokens: rapid.Float64Range(1, 2e5).Draw(t, "isl"), OutputTokens: 100, Choices: 1}
-		h := drawHit(t, r.PromptTokens)
-		a, b := Score(&c, &l, r, h, DefaultWeights()).TotalMicros(), Score(&scaled, &l, r, h, DefaultWeights()).TotalMicros()
+		h, w := drawHit(t, r.PromptTokens), allRates()
+		w.HeadOfLineMicros = 0 // in µs as they are
+		a, b := Score(&c, &l, r, h, w).TotalMicros(), Score(&scaled, &l, r, h, w).TotalMicros()
 		if math.Abs(b/a/s-1) > 1e-9 {
 			t.Fatalf("cost %v at scale 1 but %v at %v", a, b, s)
 		}
@@ -158,10 +200,17 @@ func TestLaterWait(t *testing.T) {
 }
 
 func TestScoreAllocatesNothing(t *testing.T) {
-	c, l := Generic(), Load{Decoding: 3, ContextTokens: 9000, Residents: make([]Resident, 3)}
-	r := Request{PromptTokens: 8000, OutputTokens: 200, Choices: 1}
-	if n := testing.AllocsPerRun(100, func() { Score(&c, &l, r, Hit{}, DefaultWeights()) }); n != 0 {
+	c, l := Generic(), Load{Decoding: 3, ContextTokens: 9000, UniqueTokens: 1e6, Residents: make([]Resident, 3),
+		Cache: Pressure{ReuseProbability: 0.5, LifeMicros: 1e6}}
+	c.CapacityTokens = 1e5
+	r := Request{PromptTokens: 8000, OutputTokens: 200, Choices: 1, Return: Return{1, 1e6, 9000}}
+	h := Hit{HBMTokens: 1000, LowerTokens: 2000, Tier: kv.CPU}
+	w := allRates()
+	if n := testing.AllocsPerRun(100, func() { Score(&c, &l, r, h, w) }); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+	if n := testing.AllocsPerRun(100, func() { (OmitPairs | OmitQueue).Score(&c, &l, r, h, w) }); n != 0 {
+		t.Errorf("%v allocations without some terms", n)
 	}
 }
 

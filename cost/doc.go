@@ -23,12 +23,18 @@ type Class struct {
 	// predictions, not of the choice.
 	OverheadMicros, PromptTokenMicros float64
 
-	StepMicros     float64 // a: one iteration's fixed part
-	SeqMicros      float64 // b: per decoding sequence and iteration
-	KVTokenMicros  float64 // c: per context token read and iteration
-	TokenMicros    float64 // e: per prefill token
-	PairMicros     float64 // q: per (query, key) pair of prefill attention
-	Schedule       Schedule
+	StepMicros      float64 // a: one iteration's fixed part
+	SeqMicros       float64 // b: per decoding sequence and iteration
+	KVTokenMicros   float64 // c: per context token read and iteration
+	TokenMicros     float64 // e: per prefill token
+	PairMicros      float64 // q: per (query, key) pair of prefill attention
+	Schedule        Schedule
+	Admit           Admission
+	LoadPolicy      LoadPolicy
+	LoadLeastTokens float64 // LoadThreshold's n
+	// TokensPerStep (s) is how many tokens a decoding sequence puts out in one
+	// iteration: more than 1 under speculative decoding. Less counts as 1.
+	TokensPerStep  float64
 	BudgetTokens   int     // tokens in one iteration at most (chunk budget)
 	MaxSeqs        int     // sequences running at most
 	CapacityTokens float64 // KV pool in HBM; 0 when unknown, which means no limit
@@ -45,6 +51,35 @@ const (
 	// PrefillFirst: while there is a prompt to compute, decodes wait (SGLang's
 	// default).
 	PrefillFirst
+)
+
+// Admission says what KV an engine wants free before it takes a request on.
+type Admission uint8
+
+const (
+	// WholePrompt: that of the whole prompt, under the watermark (vLLM).
+	WholePrompt Admission = iota
+	// PerChunk: that of its first chunk (vLLM V1 without the reserve for the
+	// full input).
+	PerChunk
+	// SGLangRatio: that of the prompt and of what is expected to be put out, in
+	// the whole pool. SGLang reserves a varying share of the output limits of
+	// those that run; the ledger's expected outputs stand for it.
+	SGLangRatio
+)
+
+// LoadPolicy says what an engine does with a hit on a lower tier. The router
+// does not choose it.
+type LoadPolicy uint8
+
+const (
+	// LoadAlways: every matched token is loaded. What engines do.
+	LoadAlways LoadPolicy = iota
+	// LoadThreshold: from Class.LoadLeastTokens on; fewer are computed.
+	LoadThreshold
+	// LoadMin: whatever is faster, loading or computing. For engines that can
+	// be made to skip a load.
+	LoadMin
 )
 
 // Link is the way from a lower tier up to HBM.
@@ -79,90 +114,11 @@ func Generic() Class {
 	c := Class{
 		Name: GenericName, OverheadMicros: 2000, PromptTokenMicros: 0.5,
 		StepMicros: 5900, SeqMicros: 10, KVTokenMicros: 0.049, TokenMicros: 22, PairMicros: 1.06e-3,
-		BudgetTokens: 2048, MaxSeqs: 256, KVBytes: 131072,
+		TokensPerStep: 1, BudgetTokens: 2048, MaxSeqs: 256, KVBytes: 131072,
 	}
 	c.Links[kv.CPU] = Link{BytesPerMicro: 64_000}
 	c.Links[kv.Disk] = Link{SetupMicros: 80, BytesPerMicro: 7_000}
 	c.Links[kv.Remote] = Link{BytesPerMicro: 12_500}
 	c.Links[kv.Other] = c.Links[kv.Disk]
 	return c
-}
-
-// Load is a worker's state at the moment of a decision.
-type Load struct {
-	QueuedTokens    float64 // ΣP: booked prefill tokens not computed yet
-	QueuedPairs     float64 // Σ p·(ctx + p/2) of those
-	QueuedSeqs      int     // the requests they belong to
-	Decoding        float64 // B: sequences decoding
-	ContextTokens   float64 // K: their total context
-	RemainingTokens float64 // Σ d_rem of the decoding sequences
-	UniqueTokens    float64 // U: KV occupied and not evictable, a shared prefix once
-	// Residents, earliest to finish first; read only when room is short.
-	Residents []Resident
-	Rho       [kv.NumTiers]float64 // utilisation of each link, 0 to 1, higher is more congested
-	// Closed is how far the gate of each tier is closed, 0 to 1: see [Gate].
-	Closed [kv.NumTiers]float64
-}
-
-// Resident is a request that holds KV on a worker.
-type Resident struct {
-	RemainingTokens float64 // d_rem: output tokens still to come, at least 1
-	ExclusiveTokens float64 // KV that only it holds, freed when it finishes
-}
-
-// Traffic is what the workers of a model have to cope with on average.
-type Traffic struct {
-	ArrivalsPerMicro float64 // requests a worker gets per microsecond
-	Busy             float64 // share of its time that their prefills take, 0 to 1
-	WaitMicros       float64 // v: how long one must wait now where the wait is shortest
-}
-
-// Request is what is to be placed.
-type Request struct {
-	PromptTokens float64 // ISL
-	OutputTokens float64 // d: predicted, per choice
-	Choices      float64 // n
-	Return       Return  // of the workflow it belongs to
-}
-
-// Return is the expectation that an agent's workflow comes back with what this
-// request leaves in the cache. The zero value is that of a request without
-// agent context, of which nothing is expected.
-type Return struct {
-	Probability   float64 // that it comes back, 0 to 1
-	AfterMicros   float64 // expected time until then
-	ContextTokens float64 // prompt and output that it comes back with
-}
-
-// Hit is how much of the prompt a worker holds.
-type Hit struct {
-	HBMTokens   float64
-	InUseTokens float64 // part of HBMTokens that requests in flight hold: it takes no more room
-	LowerTokens float64 // found after them in one lower tier
-	Tier        kv.Tier // that tier
-}
-
-// Tokens returns the tokens held on any tier.
-func (h Hit) Tokens() float64 { return h.HBMTokens + h.LowerTokens }
-
-// Weights are the exchange rates between my wait and others'. They are fixed,
-// never tuned per deployment.
-type Weights struct {
-	// OwnDecode, w_d, is the share of the request's own decode time that counts.
-	OwnDecode float64 `yaml:"own_decode" config:"zero"`
-	// PrefillExternality, w_p, is how much a µs counts by which the prefill
-	// delays the sequences that decode there.
-	PrefillExternality float64 `yaml:"prefill_externality" config:"zero"`
-	// KVExternality, w_k, is how much a µs counts by which the request's KV makes
-	// their steps longer.
-	KVExternality float64 `yaml:"kv_externality" config:"zero"`
-	// QueueExternality, w_q, is how much a µs counts that those wait who come
-	// later.
-	QueueExternality float64 `yaml:"queue_externality" config:"zero"`
-}
-
-// DefaultWeights are the rates the product ships with: what rhizome-lab tune
-// found on set A, rounded.
-func DefaultWeights() Weights {
-	return Weights{OwnDecode: 0.3, PrefillExternality: 0.06, KVExternality: 0, QueueExternality: 1.4}
 }

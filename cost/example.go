@@ -49,7 +49,8 @@ type NamedTerm struct {
 func (t Terms) Named() []NamedTerm {
 	return []NamedTerm{{"queue", t.QueueMicros}, {"admission", t.AdmissionMicros}, {"load", t.LoadMicros}, {"prefill", t.PrefillMicros},
 		{"own decode", t.OwnDecodeMicros}, {"prefill externality", t.PrefillExternalityMicros},
-		{"KV externality", t.KVExternalityMicros}, {"queue externality", t.QueueExternalityMicros}}
+		{"KV externality", t.KVExternalityMicros}, {"queue externality", t.QueueExternalityMicros},
+		{"eviction", t.EvictionMicros}, {"workflow", t.WorkflowMicros}, {"distance", t.DistanceMicros}, {"head of line", t.HeadOfLineMicros}}
 }
 
 // Named lists the terms in the order of the formula.

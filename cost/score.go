@@ -2,12 +2,6 @@ package cost
 
 import "math"
 
-// watermark is the share of the KV pool up to which engines admit prompts.
-const watermark = 0.95
-
-// minAvailable is the least share of a link that a load is assumed to get.
-const minAvailable = 0.02
-
 // Terms are the parts of a cost, each in microseconds and at least 0.
 type Terms struct {
 	QueueMicros              float64 `json:"queue_micros"`
@@ -18,6 +12,10 @@ type Terms struct {
 	PrefillExternalityMicros float64 `json:"prefill_externality_micros"`
 	KVExternalityMicros      float64 `json:"kv_externality_micros"`
 	QueueExternalityMicros   float64 `json:"queue_externality_micros"`
+	EvictionMicros           float64 `json:"eviction_micros"`
+	WorkflowMicros           float64 `json:"workflow_micros"`
+	DistanceMicros           float64 `json:"distance_micros"`
+	HeadOfLineMicros         float64 `json:"head_of_line_micros"`
 }
 
 // TTFTMicros is the wait for the first token: loads start at admission, and
@@ -40,22 +38,25 @@ func (t Terms) ExpectMicros(c *Class, l *Load, r Request) float64 {
 // TotalMicros is the cost: what the request waits and what it makes others
 // wait, at their rates.
 func (t Terms) TotalMicros() float64 {
-	return t.TTFTMicros() + t.OwnDecodeMicros + t.PrefillExternalityMicros + t.KVExternalityMicros + t.QueueExternalityMicros
+	return t.TTFTMicros() + t.OwnDecodeMicros + t.PrefillExternalityMicros + t.KVExternalityMicros + t.QueueExternalityMicros +
+		t.EvictionMicros + t.WorkflowMicros + t.DistanceMicros + t.HeadOfLineMicros
 }
 
-// Uncached returns p, the prompt tokens that a worker must compute: what no
-// tier holds, and always at least one.
+// Uncached returns p, the prompt tokens that a worker must compute, as far as
+// can be expected: what no tier holds, and always at least one.
 func Uncached(r Request, h Hit) float64 {
-	return max(1, r.PromptTokens-h.HBMTokens-h.LowerTokens)
+	return max(1, r.PromptTokens-h.HBMTokens-h.LowerTokens+h.UnsureTokens)
 }
 
 // Pairs returns the (query, key) pairs of prefilling p tokens after ctx.
 func Pairs(p, ctx float64) float64 { return p * (ctx + p/2) }
 
 // Score prices one worker for one request, all but the queue externality, which
-// depends on the other workers too: see [Traffic.LaterWaitMicros]. Every matched lower-tier token is
-// taken to be loaded, since that is what engines do with it.
+// depends on the other workers too: see [Traffic.LaterWaitMicros]. Matched
+// lower-tier tokens are loaded or not as the engine's policy has it: see
+// [Class.Engaged].
 func Score(c *Class, l *Load, r Request, h Hit, w Weights) Terms {
+	h = c.Engaged(l, h)
 	p := Uncached(r, h)
 	ctx := max(0, r.PromptTokens-p)
 	base := c.base(l)
@@ -69,7 +70,7 @@ func Score(c *Class, l *Load, r Request, h Hit, w Weights) Terms {
 	compute := c.TokenMicros*p + c.PairMicros*Pairs(p, ctx)
 
 	var t Terms
-	t.QueueMicros = c.TokenMicros*l.QueuedTokens + c.PairMicros*l.QueuedPairs + ahead*prefillBase
+	t.QueueMicros = max(h.ProducerMicros, c.TokenMicros*l.QueuedTokens+c.PairMicros*l.QueuedPairs+ahead*prefillBase)
 	t.AdmissionMicros = c.admission(l, r, h, ahead, base, prefillBase+c.TokenMicros*room)
 	t.LoadMicros = c.load(l, h)
 	iterations := math.Ceil((l.QueuedTokens+p)/room) - ahead
@@ -78,8 +79,8 @@ func Score(c *Class, l *Load, r Request, h Hit, w Weights) Terms {
 	}
 	t.PrefillMicros = compute + prefillBase*iterations
 
-	d := r.OutputTokens
-	t.OwnDecodeMicros = w.OwnDecode * d *
+	d, steps := r.OutputTokens, r.OutputTokens/c.tokensPerStep()
+	t.OwnDecodeMicros = w.OwnDecode * steps *
 		(c.StepMicros + c.SeqMicros*(l.Decoding+1) + c.KVTokenMicros*(l.ContextTokens+r.PromptTokens+d/2))
 	stall := compute // what an iteration is longer for the residents
 	if c.Schedule == PrefillFirst {
@@ -87,7 +88,14 @@ func Score(c *Class, l *Load, r Request, h Hit, w Weights) Terms {
 	}
 	t.PrefillExternalityMicros = w.PrefillExternality * l.Decoding * stall
 	t.KVExternalityMicros = w.KVExternality * l.Decoding * l.overlap(d) *
-		(c.SeqMicros*d + c.KVTokenMicros*(r.PromptTokens*d+d*d/2))
+		(c.SeqMicros*d + c.KVTokenMicros*(r.PromptTokens*d+d*d/2)) / c.tokensPerStep()
+	if w.Eviction > 0 {
+		t.EvictionMicros = w.Eviction * c.eviction(l, r, p)
+	}
+	t.WorkflowMicros = c.workflow(l, r)
+	t.DistanceMicros = l.Distance.Micros(c, h)
+	excess := max(0, float64(l.QueuedSeqs)-w.HeadOfLineSlack)
+	t.HeadOfLineMicros = w.HeadOfLineMicros * excess * excess
 	return t
 }
 
@@ -107,61 +115,6 @@ func (t Traffic) LaterWaitMicros(x float64) float64 {
 
 func (c *Class) base(l *Load) float64 {
 	return c.StepMicros + c.SeqMicros*l.Decoding + c.KVTokenMicros*l.ContextTokens
-}
-
-// load is the time to bring the lower tier's blocks up over a link that others
-// use too.
-func (c *Class) load(l *Load, h Hit) float64 {
-	if h.LowerTokens <= 0 {
-		return 0
-	}
-	link := c.Links[h.Tier]
-	if link.BytesPerMicro <= 0 {
-		// No way up: what the tier holds will be computed after all. Price it
-		// so, rather than as free.
-		return c.TokenMicros * h.LowerTokens
-	}
-	micros := link.SetupMicros + h.LowerTokens*c.KVBytes/(link.BytesPerMicro*available(l.Rho[h.Tier]))
-	recompute := c.TokenMicros*h.LowerTokens + c.PairMicros*Pairs(h.LowerTokens, h.HBMTokens)
-	return gated(micros, recompute, l.Closed[h.Tier])
-}
-
-// available is the share of a link of utilisation rho that a load gets.
-func available(rho float64) float64 { return max(1-rho, minAvailable) }
-
-// admission is the wait until the earliest-finishing residents have freed the
-// KV and the sequence slots that the request, and those queued ahead, need.
-func (c *Class) admission(l *Load, r Request, h Hit, ahead, base, prefilling float64) float64 {
-	needTokens := 0.0
-	if c.CapacityTokens > 0 {
-		needTokens = l.UniqueTokens + r.PromptTokens - h.InUseTokens - watermark*c.CapacityTokens
-	}
-	needSeqs := 0.0
-	if c.MaxSeqs > 0 {
-		needSeqs = l.Decoding + float64(l.QueuedSeqs) + max(1, r.Choices) - float64(c.MaxSeqs)
-	}
-	if needTokens <= 0 && needSeqs <= 0 {
-		return 0
-	}
-	iterations := 0.0
-	for _, res := range l.Residents {
-		if needTokens <= 0 && needSeqs <= 0 {
-			break
-		}
-		needTokens -= res.ExclusiveTokens
-		needSeqs--
-		iterations = max(iterations, res.RemainingTokens)
-	}
-	if (needTokens > 0 || needSeqs > 0) && l.Decoding > 0 {
-		// Those known one by one are not enough: others hold the rest, and an
-		// average one of them has to finish.
-		iterations = max(iterations, l.RemainingTokens/max(1, l.Decoding))
-	}
-	full := min(iterations, ahead)
-	if c.Schedule == PrefillFirst {
-		return ahead*prefilling + iterations*base // prompts first, and no token meanwhile
-	}
-	return full*prefilling + (iterations-full)*base
 }
 
 // overlap is the share of my d decode steps that the residents see.

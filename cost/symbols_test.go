@@ -60,7 +60,7 @@ func TestSymbols(t *testing.T) {
 	rows := symbols(t)
 	units := map[string]string{"Micros": "µs", "Tokens": "tokens", "Seqs": "sequences", "Bytes": "B/token", "PerMicro": "B/µs", "PerSecond": "1/s", "Slack": "requests"}
 	generic := Generic()
-	for _, v := range []any{generic, generic.Links[kv.CPU], DefaultWeights(), DefaultArticle()} {
+	for _, v := range []any{generic, generic.Links[kv.CPU], DefaultWeights(), Distance{}, DefaultArticle()} {
 		value := reflect.ValueOf(v)
 		for i := range value.NumField() {
 			field := value.Type().Field(i)

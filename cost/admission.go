@@ -21,12 +21,12 @@ func (c *Class) admission(l *Load, r Request, h Hit, ahead, base, prefilling flo
 		}
 		needTokens -= res.ExclusiveTokens
 		needSeqs--
-		iterations = max(iterations, res.RemainingTokens/c.tokensPerStep())
+		iterations = max(iterations, c.Steps(res.RemainingTokens))
 	}
 	if (needTokens > 0 || needSeqs > 0) && l.Decoding > 0 {
 		// Those known one by one are not enough: others hold the rest, and an
 		// average one of them has to finish.
-		iterations = max(iterations, l.RemainingTokens/max(1, l.Decoding)/c.tokensPerStep())
+		iterations = max(iterations, c.Steps(l.RemainingTokens/max(1, l.Decoding)))
 	}
 	full := min(iterations, ahead)
 	if c.Schedule == PrefillFirst {
@@ -65,6 +65,3 @@ func (c *Class) Crowded(l *Load, r Request, h Hit) bool {
 	return c.MaxSeqs > 0 && l.Decoding+float64(l.QueuedSeqs)+max(1, r.Choices) > float64(c.MaxSeqs) ||
 		c.CapacityTokens > 0 && l.UniqueTokens+c.wanted(r, h) > 0.9*c.CapacityTokens
 }
-
-// tokensPerStep is s, at least 1.
-func (c *Class) tokensPerStep() float64 { return max(1, c.TokensPerStep) }

@@ -42,46 +42,6 @@ type Class struct {
 	Links          [kv.NumTiers]Link
 }
 
-// Schedule says what an iteration may hold.
-type Schedule uint8
-
-const (
-	// Mixed: decodes and prefill chunks together (vLLM).
-	Mixed Schedule = iota
-	// PrefillFirst: while there is a prompt to compute, decodes wait (SGLang's
-	// default).
-	PrefillFirst
-)
-
-// Admission says what KV an engine wants free before it takes a request on.
-type Admission uint8
-
-const (
-	// WholePrompt: that of the whole prompt, under the watermark (vLLM).
-	WholePrompt Admission = iota
-	// PerChunk: that of its first chunk (vLLM V1 without the reserve for the
-	// full input).
-	PerChunk
-	// SGLangRatio: that of the prompt and of what is expected to be put out, in
-	// the whole pool. SGLang reserves a varying share of the output limits of
-	// those that run; the ledger's expected outputs stand for it.
-	SGLangRatio
-)
-
-// LoadPolicy says what an engine does with a hit on a lower tier. The router
-// does not choose it.
-type LoadPolicy uint8
-
-const (
-	// LoadAlways: every matched token is loaded. What engines do.
-	LoadAlways LoadPolicy = iota
-	// LoadThreshold: from Class.LoadLeastTokens on; fewer are computed.
-	LoadThreshold
-	// LoadMin: whatever is faster, loading or computing. For engines that can
-	// be made to skip a load.
-	LoadMin
-)
-
 // Link is the way from a lower tier up to HBM.
 type Link struct {
 	SetupMicros   float64 // t0

@@ -79,7 +79,7 @@ func Score(c *Class, l *Load, r Request, h Hit, w Weights) Terms {
 	}
 	t.PrefillMicros = compute + prefillBase*iterations
 
-	d, steps := r.OutputTokens, r.OutputTokens/c.tokensPerStep()
+	d, steps := r.OutputTokens, c.Steps(r.OutputTokens)
 	t.OwnDecodeMicros = w.OwnDecode * steps *
 		(c.StepMicros + c.SeqMicros*(l.Decoding+1) + c.KVTokenMicros*(l.ContextTokens+r.PromptTokens+d/2))
 	stall := compute // what an iteration is longer for the residents
@@ -88,7 +88,7 @@ func Score(c *Class, l *Load, r Request, h Hit, w Weights) Terms {
 	}
 	t.PrefillExternalityMicros = w.PrefillExternality * l.Decoding * stall
 	t.KVExternalityMicros = w.KVExternality * l.Decoding * l.overlap(d) *
-		(c.SeqMicros*d + c.KVTokenMicros*(r.PromptTokens*d+d*d/2)) / c.tokensPerStep()
+		(c.SeqMicros + c.KVTokenMicros*(r.PromptTokens+d/2)) * steps
 	if w.Eviction > 0 {
 		t.EvictionMicros = w.Eviction * c.eviction(l, r, p)
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rhizome-router/rhizome/cost"
 	"github.com/rhizome-router/rhizome/engine/zmtp"
 )
 
@@ -45,6 +46,17 @@ type Spec struct {
 	Model string `yaml:"model,omitempty"`
 	// Preset names the engine constants to assume until they are measured.
 	Preset string `yaml:"preset,omitempty"`
+	// Admit is what KV the engine wants free before it takes a request on:
+	// whole_prompt, per_chunk or sglang_ratio. Empty: as its engine does by
+	// default.
+	Admit string `yaml:"admit,omitempty"`
+	// Load is what the engine does with cache hits on lower tiers: always (load
+	// them), threshold:N (from N tokens on), or min (whatever is faster, if the
+	// engine was made to decide). Default always.
+	Load string `yaml:"load,omitempty"`
+	// TokensPerStep is how many tokens a sequence puts out in a step of the
+	// engine, on average: more than 1 under speculative decoding. Default 1.
+	TokensPerStep float64 `yaml:"tokens_per_step,omitempty"`
 	// H2C makes requests go by cleartext HTTP/2 instead of HTTP/1.1. Default
 	// false: engines' own servers speak HTTP/1.1.
 	H2C bool `yaml:"h2c,omitempty"`
@@ -55,7 +67,8 @@ type Spec struct {
 }
 
 // ParseSpec reads "URL[,key=value…]", with the keys id, engine, events, replay,
-// dp (the number of ranks), model, preset and h2c; for example
+// dp (the number of ranks), model, preset, admit, load, tokens_per_step and
+// h2c; for example
 // "http://h:8000,events=tcp://h:5557,replay=tcp://h:5558".
 func ParseSpec(s string) (Spec, error) {
 	parts := strings.Split(s, ",")
@@ -111,6 +124,16 @@ func (s *Spec) set(key, value string) error {
 		s.Model = value
 	case "preset":
 		s.Preset = value
+	case "admit":
+		s.Admit = value
+	case "load":
+		s.Load = value
+	case "tokens_per_step":
+		x, err := strconv.ParseFloat(value, 64)
+		if err != nil || x == 0 {
+			return fmt.Errorf("tokens_per_step=%s: want a number from 1 to %d", value, maxTokensPerStep)
+		}
+		s.TokensPerStep = x
 	case "h2c":
 		on, err := strconv.ParseBool(value)
 		if err != nil {
@@ -118,7 +141,7 @@ func (s *Spec) set(key, value string) error {
 		}
 		s.H2C = on
 	default:
-		return fmt.Errorf("unknown key %q (one of id, engine, events, replay, dp, model, preset, h2c)", key)
+		return fmt.Errorf("unknown key %q (one of id, engine, events, replay, dp, model, preset, admit, load, tokens_per_step, h2c)", key)
 	}
 	return nil
 }
@@ -137,6 +160,9 @@ func (s Spec) Canonical() (Spec, error) {
 	if s.Ranks < 1 || s.Ranks > MaxRanks {
 		return Spec{}, fmt.Errorf("%d data-parallel ranks: want 1 to %d", s.Ranks, MaxRanks)
 	}
+	if err := s.checkPhysics(); err != nil {
+		return Spec{}, err
+	}
 	for _, v := range [...]string{s.ID, s.Model, s.Preset} {
 		if strings.ContainsAny(v, ",\n\r") {
 			return Spec{}, fmt.Errorf("%q must not hold a comma or a line break", v)
@@ -149,6 +175,24 @@ func (s Spec) Canonical() (Spec, error) {
 		return Spec{}, fmt.Errorf("the token of %s must be printable ASCII without spaces", s.URL)
 	}
 	return s, s.checkSockets()
+}
+
+// maxTokensPerStep is more than any speculative decoding puts out.
+const maxTokensPerStep = 64
+
+// checkPhysics says what is wrong with what a spec tells of the engine's way to
+// work.
+func (s Spec) checkPhysics() error {
+	if _, err := cost.ParseAdmission(s.Admit); s.Admit != "" && err != nil {
+		return fmt.Errorf("admit: %w", err)
+	}
+	if _, _, err := cost.ParseLoadPolicy(s.Load); s.Load != "" && err != nil {
+		return fmt.Errorf("load: %w", err)
+	}
+	if x := s.TokensPerStep; x != 0 && !(x >= 1 && x <= maxTokensPerStep) {
+		return fmt.Errorf("tokens_per_step is %v: want a number from 1 to %d", x, maxTokensPerStep)
+	}
+	return nil
 }
 
 func (s Spec) checkSockets() error {
@@ -197,6 +241,11 @@ func (s Spec) String() string {
 	}
 	pair("model", s.Model)
 	pair("preset", s.Preset)
+	pair("admit", s.Admit)
+	pair("load", s.Load)
+	if s.TokensPerStep != 0 {
+		pair("tokens_per_step", strconv.FormatFloat(s.TokensPerStep, 'g', -1, 64))
+	}
 	if s.H2C {
 		pair("h2c", "true")
 	}

@@ -57,6 +57,11 @@ func TestParseSpecErrors(t *testing.T) {
 		"http://h,events=tcp://h:65535,dp=2":                             "rank 1 would be 65536",
 		"http://h,events=tcp://h:5557,replay=tcp://h:5558,dp=2":          "put them at least 2 apart",
 		"http://h,events=tcp://h:5557,replay=tcp://h:5557":               "put them at least 1 apart",
+		"http://h,admit=never":                                           "whole_prompt",
+		"http://h,load=threshold":                                        "threshold:N",
+		"http://h,load=threshold:-1":                                     "threshold:N",
+		"http://h,tokens_per_step=0.5":                                   "1 to 64",
+		"http://h,tokens_per_step=x":                                     "1 to 64",
 		"http://h,model=a\nb":                                            "line break",
 		"http://h,events=tcp://h:5557,replay=tcp://h:5560,dp=2,engine=x": "not supported",
 	} {
@@ -72,6 +77,7 @@ func TestParseSpecErrors(t *testing.T) {
 // What is accepted prints back to itself.
 func FuzzParseSpec(f *testing.F) {
 	f.Add("http://h:8000,events=tcp://h:5557,replay=tcp://h:5559,dp=2,id=x,model=m,preset=p,engine=vllm")
+	f.Add("http://h,admit=per_chunk,load=threshold:4096,tokens_per_step=2.5")
 	f.Add("https://[::1%25eth0]:1,events=tcp://*:1")
 	f.Fuzz(func(t *testing.T, s string) {
 		spec, err := ParseSpec(s)

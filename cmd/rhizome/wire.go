@@ -163,6 +163,18 @@ func (r *replica) run(ctx context.Context) error {
 // names, or generic ones whose scale is learned.
 func classOf(spec engine.Spec) (cost.Class, error) {
 	class := cost.Generic()
+	var err error
+	if spec.Admit != "" {
+		if class.Admit, err = cost.ParseAdmission(spec.Admit); err != nil {
+			return class, fmt.Errorf("worker %s: admit: %w", spec.URL, err)
+		}
+	}
+	if spec.Load != "" {
+		if class.LoadPolicy, class.LoadLeastTokens, err = cost.ParseLoadPolicy(spec.Load); err != nil {
+			return class, fmt.Errorf("worker %s: load: %w", spec.URL, err)
+		}
+	}
+	class.TokensPerStep = max(1, spec.TokensPerStep)
 	if spec.Preset == "" {
 		return class, nil
 	}

@@ -108,13 +108,20 @@ func (l *Ledger) Book(now clock.Instant, b *Booking) {
 	l.sums.queuedTokens += b.UncachedTokens
 	l.sums.queuedPairs += b.UncachedPairs
 	l.sums.ownTokens += b.ownTokens()
-	l.occupied.add(&b.Parts)
+	l.occupied.add(&b.Parts, now.Add(b.PredictedTTFT))
 }
 
 // InUseTokens returns how many leading tokens of a prompt the requests in
 // flight hold already, to within some blocks: admitting it takes no room for
 // them. What lies idle in the cache does take room once it is used.
 func (l *Ledger) InUseTokens(p *Parts) float64 { return l.occupied.leading(p) }
+
+// ReadyIn returns how long the requests in flight that hold the leading part of
+// a prompt were predicted to need until they have computed it, from now on; 0
+// where none does, or that time has passed.
+func (l *Ledger) ReadyIn(now clock.Instant, p *Parts) time.Duration {
+	return max(0, l.occupied.ready(p).Sub(now))
+}
 
 // FirstToken moves b from the queue to the decoding ones; tokenTime is the
 // predicted time per output token. Only the first call does anything.

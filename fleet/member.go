@@ -31,6 +31,7 @@ type Member struct {
 	ClassFit  *cost.Fit
 	StepsSeen clock.Instant
 	StepsWork Work
+	Pace      Pace
 	// BatchesSeen is how many batches of KV events there were when silent
 	// prefills were last looked for among them.
 	BatchesSeen uint64

@@ -3,6 +3,7 @@ package fleet
 import (
 	"sort"
 
+	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/kv"
 )
 
@@ -47,10 +48,11 @@ type occupied struct {
 type occupiedEntry struct {
 	users  int32
 	tokens float64
+	ready  clock.Instant // when the first of them should have computed it
 }
 
-// add counts a prompt in.
-func (o *occupied) add(p *Parts) {
+// add counts a prompt in, which should be computed by an instant.
+func (o *occupied) add(p *Parts, ready clock.Instant) {
 	if o.entries == nil {
 		o.entries = make(map[kv.Key]occupiedEntry)
 	}
@@ -58,7 +60,7 @@ func (o *occupied) add(p *Parts) {
 		key := p.Keys[end-1]
 		e := o.entries[key]
 		if e.users == 0 {
-			e.tokens = p.tokens(end) - p.tokens(end-occupiedStride)
+			e.tokens, e.ready = p.tokens(end)-p.tokens(end-occupiedStride), ready
 			o.tokens += e.tokens
 		}
 		e.users++
@@ -81,8 +83,21 @@ func (o *occupied) remove(p *Parts) {
 }
 
 // leading returns how many leading tokens of a prompt are in use already.
-func (o *occupied) leading(p *Parts) float64 {
-	return p.tokens(occupiedStride * sort.Search(len(p.Keys)/occupiedStride, func(i int) bool {
+func (o *occupied) leading(p *Parts) float64 { return p.tokens(occupiedStride * o.entriesOf(p)) }
+
+// ready returns when the last of them should have been computed; 0 where none is
+// in use.
+func (o *occupied) ready(p *Parts) clock.Instant {
+	n := o.entriesOf(p)
+	if n == 0 {
+		return 0
+	}
+	return o.entries[p.Keys[n*occupiedStride-1]].ready
+}
+
+// entriesOf returns how many leading entries a prompt has here.
+func (o *occupied) entriesOf(p *Parts) int {
+	return sort.Search(len(p.Keys)/occupiedStride, func(i int) bool {
 		return o.entries[p.Keys[(i+1)*occupiedStride-1]].users == 0
-	}))
+	})
 }

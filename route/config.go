@@ -29,6 +29,9 @@ type Config struct {
 	// TierGate trusts hits on a lower tier less while its link is congested
 	// (AIMD on its utilisation, see cost.Gate). Off by default.
 	TierGate bool `yaml:"tier_gate"`
+	// Omit leaves terms out of the choice, which a laboratory does to see what
+	// each is worth.
+	Omit cost.Omit `yaml:"-"`
 	// Seed is that of all random choices.
 	Seed uint64 `yaml:"-"`
 	// Fixed keeps the workers' constants as they were given: nothing is
@@ -62,6 +65,7 @@ func (c *Config) Validate() error {
 	}{
 		{"weights.own_decode", w.OwnDecode}, {"weights.prefill_externality", w.PrefillExternality},
 		{"weights.kv_externality", w.KVExternality}, {"weights.queue_externality", w.QueueExternality},
+		{"weights.eviction", w.Eviction}, {"weights.head_of_line_micros", w.HeadOfLineMicros}, {"weights.head_of_line_slack", w.HeadOfLineSlack},
 		{"article.prefill_micros", a.PrefillMicros}, {"article.decode_micros", a.DecodeMicros},
 		{"article.decode_square_micros", a.DecodeSquareMicros}, {"article.tier_weight", a.TierWeight},
 		{"article.head_of_line_micros", a.HeadOfLineMicros}, {"article.queue_slack", a.QueueSlack},

@@ -74,6 +74,8 @@ type Decision struct {
 	output   cost.OutputKey
 	seen     observation
 
+	promised float64 // of the predicted cached tokens, those that were only promised
+
 	trial           bool // of an open circuit
 	firstByte, done bool
 }

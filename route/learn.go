@@ -25,6 +25,8 @@ type class struct {
 	residuals cost.Residuals // of predicted times to first token
 	late      lateness       // of first tokens
 	spans     int            // samples of decoding taken
+	reuse     cost.Reuse
+	confirm   cost.Confirm
 }
 
 // enoughSpans is how many samples of decoding make the engines' own counters
@@ -55,7 +57,7 @@ func (r *Router) classOf(m *fleet.Member, model string) *class {
 }
 
 // constants returns a member's constants as learned, unless they are fixed, with
-// the schedule of its engine.
+// the schedule and the admission of its engine.
 func (r *Router) constants(m *fleet.Member) cost.Class {
 	c := m.Class
 	if !r.cfg.Fixed {
@@ -63,6 +65,9 @@ func (r *Router) constants(m *fleet.Member) cost.Class {
 	}
 	if m.Engine() == engine.SGLang {
 		c.Schedule = cost.PrefillFirst
+		if m.Worker.Spec.Admit == "" {
+			c.Admit = cost.SGLangRatio
+		}
 	}
 	return c
 }
@@ -186,7 +191,7 @@ func (r *Router) learnSteps(now clock.Instant, c *candidate) {
 	}
 	context := steps.Sequences * span.ContextSeconds / span.SeqSeconds
 	s := cost.Sample{
-		Kind: cost.Steps, MeasuredMicros: steps.Micros, Iterations: 1, Sequences: steps.Sequences, KVTokens: context,
+		Kind: cost.Steps, MeasuredMicros: steps.Micros / learned.Steps(1), Iterations: 1, Sequences: steps.Sequences, KVTokens: context,
 		PrefillTokens: steps.PrefillTokens, DoubtMicros: prefill/2 + learned.KVTokenMicros*context/4,
 	}
 	m.Fit.Observe(&m.Class, c.group.fit, &s)
@@ -266,7 +271,7 @@ const underWayDoubt = 0.29
 func (o *observation) decodes(at clock.Instant, d *Decision, u Usage, now *cost.Class) cost.Sample {
 	micros := at.Sub(o.firstAt).Seconds() * 1e6
 	span := d.member.Ledger.Work(at, now).Since(o.first)
-	iterations := float64(u.CompletionTokens - 1)
+	iterations := now.Steps(float64(u.CompletionTokens - 1))
 	return cost.Sample{
 		Kind: cost.Decodes, MeasuredMicros: micros, Iterations: iterations + o.stalls(&span, now),
 		Sequences:     iterations * span.SeqSeconds * 1e6 / micros,
@@ -288,7 +293,7 @@ func (o *observation) stalls(span *fleet.Work, now *cost.Class) float64 {
 // addDecodes makes a sample of a first token, of a response that shows nothing
 // before its end, one of the whole response.
 func (o *observation) addDecodes(s *cost.Sample, d *Decision, u Usage, now *cost.Class) {
-	n := float64(u.CompletionTokens - 1)
+	n := now.Steps(float64(u.CompletionTokens - 1))
 	span := o.first.Since(o.booked)
 	micros := s.MeasuredMicros
 	s.Kind = cost.Responses

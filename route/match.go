@@ -22,6 +22,7 @@ const (
 type matched struct {
 	cache  fleet.Cache
 	run    index.Run
+	sure   int // entries of run that events have confirmed
 	source string
 	// What run counts: blocks of that form, or chunks.
 	form   prompt.Form
@@ -51,7 +52,7 @@ func (r *Router) match(members []*fleet.Member, p *prompt.Request) []matched {
 		hits = r.deps.Index.Match(p.TokenKeys(form), hits[:0])
 		for _, h := range hits {
 			if i, ok := bySlot[h.Slot]; ok && out[i].form == form {
-				out[i].run, out[i].source = h.Promised, fromEvents
+				out[i].run, out[i].source, out[i].sure = h.Promised, fromEvents, h.Run.Len()
 				if members[i].Stalled(now) {
 					out[i].run.HBM, out[i].run.Lower = h.Promised.HBM/2, h.Promised.Lower/2
 				}

@@ -188,6 +188,7 @@ type sessions struct {
 type session struct {
 	target kv.Target
 	at     clock.Instant
+	clock  uint64 // of the target's cache at that time: see fleet.Member.Clock
 }
 
 // maxSessions bounds each of the two generations.
@@ -210,12 +211,12 @@ func (s *sessions) get(name string) (session, bool) {
 
 // put remembers a session's worker. When a generation is full, the one before
 // it is forgotten: the least recently used half goes, at no cost per request.
-func (s *sessions) put(now clock.Instant, name string, t kv.Target) {
+func (s *sessions) put(name string, last session) {
 	if name == "" {
 		return
 	}
 	if len(s.last) >= maxSessions {
 		s.older, s.last = s.last, make(map[string]session)
 	}
-	s.last[name] = session{t, now}
+	s.last[name] = last
 }

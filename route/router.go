@@ -113,7 +113,9 @@ type candidate struct {
 	article                 cost.ArticleTerms // under that policy
 	slowStartMicros         float64           // what being new adds
 	clockMicros             float64           // the queue by the virtual clock
+	judged                  cost.Terms        // terms, less what a laboratory leaves out
 	total                   float64           // µs
+	promised                float64           // tokens of hit that are only promised
 	inBand                  bool              // of the near tie
 }
 
@@ -219,16 +221,23 @@ func (r *Router) price(now clock.Instant, c *candidate, h *matched, p *prompt.Re
 	r.takeEvidence(now, c)
 	step := tokenTime(&c.class, m.Ledger.InFlight())
 	c.load = m.Ledger.Load(now, &c.class, step, false)
-	full := c.load.Decoding+float64(c.load.QueuedSeqs)+request.Choices > float64(c.class.MaxSeqs) ||
-		c.class.CapacityTokens > 0 && c.load.UniqueTokens+request.PromptTokens-c.hit.InUseTokens > 0.9*c.class.CapacityTokens
-	if full {
+	if c.class.Crowded(&c.load, request, c.hit) {
 		c.load = m.Ledger.Load(now, &c.class, step, true)
 	}
 	c.decoding, c.contextTokens = c.load.Decoding, c.load.ContextTokens
 	r.addForeign(&c.load, &c.signals)
 	peers := m.PeerShare(now)
 	peers.AddTo(&c.load)
+	r.addPressure(now, c, request)
+	if h.source == fromEvents {
+		r.addPromised(now, c, float64(h.sure*h.cache.BlockTokens), &parts, request)
+	}
+	c.hit = c.class.Engaged(&c.load, c.hit)
 	c.terms = cost.Score(&c.class, &c.load, request, c.hit, r.cfg.Weights)
+	c.judged = c.terms
+	if r.cfg.Omit != 0 {
+		c.judged = r.cfg.Omit.Score(&c.class, &c.load, request, c.hit, r.cfg.Weights)
+	}
 }
 
 // parts returns how a prompt's shared part can be told on a candidate. Ends lie
@@ -273,19 +282,20 @@ func (r *Router) addLaterWait(now clock.Instant) {
 	traffic := r.traffic.perWorker(now, len(r.cands))
 	traffic.WaitMicros = math.Inf(1)
 	for i := range r.cands {
-		t := &r.cands[i].terms
+		t := &r.cands[i].judged
 		traffic.WaitMicros = min(traffic.WaitMicros, max(t.QueueMicros, t.AdmissionMicros))
 	}
 	for i := range r.cands {
-		t := &r.cands[i].terms
-		t.QueueExternalityMicros = r.cfg.Weights.QueueExternality * traffic.LaterWaitMicros(t.PrefillMicros)
-		r.cands[i].total = t.TotalMicros() + r.cands[i].slowStartMicros
+		c := &r.cands[i]
+		c.judged.QueueExternalityMicros = r.cfg.Weights.QueueExternality * traffic.LaterWaitMicros(c.judged.PrefillMicros)
+		c.terms.QueueExternalityMicros = c.judged.QueueExternalityMicros
+		c.total = c.judged.TotalMicros() + c.slowStartMicros
 	}
 }
 
-// tokenTime is how long a decode step takes on a worker with so many requests.
+// tokenTime is how long an output token takes on a worker with so many requests.
 func tokenTime(class *cost.Class, inFlight int) time.Duration {
-	micros := class.StepMicros + class.SeqMicros*float64(inFlight)
+	micros := class.Steps(class.StepMicros + class.SeqMicros*float64(inFlight))
 	return time.Duration(micros * float64(time.Microsecond))
 }
 
@@ -319,12 +329,13 @@ func (r *Router) book(now clock.Instant, q Query, request cost.Request, c *candi
 		PredictedCachedTokens: int(c.hit.Tokens()),
 		PredictedTTFT:         b.PredictedTTFT, CostMicros: c.total,
 		member: c.member, booking: b, query: q.Prompt, bookedAt: now,
-		output: outputKey(&q, int(request.PromptTokens)), seen: seen,
+		output: outputKey(&q, int(request.PromptTokens)), seen: seen, promised: c.promised,
 	}
 	r.typical.observe(request.PromptTokens, p, request.OutputTokens)
 	r.traffic.observe(now, c.terms.PrefillMicros, len(r.cands))
 	r.promise(now, d, c)
-	r.sessions.put(now, q.session(), c.member.Target)
+	r.observeReuse(q.session(), c)
+	r.sessions.put(q.session(), session{c.member.Target, now, c.member.Clock(&c.cache)})
 	r.stats.Requests++
 	return d
 }
@@ -363,6 +374,7 @@ func (r *Router) Done(d *Decision, o Outcome) {
 	d.done = true
 	now := r.deps.Clock.Now()
 	if o.Result == Completed {
+		d.observeConfirm(&o.Usage)
 		r.learn(now, d, o.Usage)
 	}
 	d.member.Ledger.Release(now, d.booking)

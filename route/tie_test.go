@@ -18,7 +18,7 @@ func TestExplanationTellsTheTie(t *testing.T) {
 		{"idle and empty", func(*house) {}, ByDraw, 3},
 		{"one holds it", func(h *house) { h.hold(h.members[1], tokens(t, 4000, 0, 0), 0, 200, kv.HBM) }, ByCost, 1},
 		{"one holds a block more", func(h *house) { h.hold(h.members[1], tokens(t, 4000, 0, 0), 0, 1, kv.HBM) }, ByHit, 3},
-		{"a session", func(h *house) { h.sessions.put(0, "s", h.members[2].Target) }, BySession, 3},
+		{"a session", func(h *house) { h.sessions.put("s", session{target: h.members[2].Target}) }, BySession, 3},
 	} {
 		h := newHouse(t, Rhizome, 3)
 		c.set(h)

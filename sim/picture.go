@@ -79,7 +79,7 @@ func (t *termSums) mean() []Term {
 	var out []Term
 	for _, x := range t.sums {
 		if x.Micros > 0 {
-			out = append(out, Term{x.Name, x.Micros / t.n})
+			out = append(out, Term{Name: x.Name, Micros: x.Micros / t.n})
 		}
 	}
 	return out

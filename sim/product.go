@@ -123,18 +123,9 @@ func (p *product) explain(id string) {
 	}
 	for i := range e.Candidates {
 		if e.Candidates[i].Chosen {
-			p.terms.add(termsOf(&e.Candidates[i].Terms))
+			p.terms.add(e.Candidates[i].Terms.Named())
 			return
 		}
-	}
-}
-
-// termsOf names the parts of a cost.
-func termsOf(t *cost.Terms) []Term {
-	return []Term{
-		{"queue", t.QueueMicros}, {"admission", t.AdmissionMicros}, {"load", t.LoadMicros}, {"prefill", t.PrefillMicros},
-		{"own decode", t.OwnDecodeMicros}, {"prefill externality", t.PrefillExternalityMicros},
-		{"KV externality", t.KVExternalityMicros}, {"queue externality", t.QueueExternalityMicros},
 	}
 }
 

@@ -1,5 +1,7 @@
 package sim
 
+import "github.com/rhizome-router/rhizome/cost"
+
 // Row is what one policy did in one scenario: each figure the mean over the
 // seeds.
 type Row struct {
@@ -89,7 +91,4 @@ type Picture struct {
 }
 
 // Term is one named part of a cost.
-type Term struct {
-	Name   string
-	Micros float64
-}
+type Term = cost.NamedTerm

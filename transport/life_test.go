@@ -1,0 +1,223 @@
+package transport
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// within fails unless ch is closed within a bound that is twice what should be
+// enough, since other things run on this machine too.
+func within(t *testing.T, what string, enough time.Duration, ch <-chan struct{}) {
+	t.Helper()
+	began := time.Now()
+	select {
+	case <-ch:
+		t.Logf("%s: after %v", what, time.Since(began).Round(time.Millisecond))
+	case <-time.After(2*enough + time.Second):
+		t.Fatalf("%s: not within %v", what, 2*enough+time.Second)
+	}
+}
+
+func channel(t *testing.T, from *Endpoint, to string) *Channel {
+	t.Helper()
+	c, err := from.Delta().Open(soon(t), to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// A peer that restarts at its old address answers the next packet with a reset:
+// its old connections end a heartbeat later, and a new one is made at once.
+func TestRestartedPeerIsNoticed(t *testing.T) {
+	t.Parallel()
+	a, b := listen(t, "a"), listen(t, "b1")
+	c := channel(t, a, addr(b))
+	at := addr(b)
+	b.kill()
+	b = listen(t, "b2", func(c *Config, _ *Options) { c.Listen = at })
+	within(t, "the old connection ends", HeartbeatInterval, c.Done())
+	if why := kindOf(c.session); why != "reset" {
+		t.Errorf("it ended for %q, want a reset", why)
+	}
+	if c = channel(t, a, at); c.Peer() != b.Self() {
+		t.Errorf("connected with %v, want %v", c.Peer(), b.Self())
+	}
+}
+
+// The same when the restarted peer is the one that dials: the old connection is
+// replaced at once.
+func TestRestartedPeerDials(t *testing.T) {
+	onBoth(t, func(t *testing.T, listen func(string) *Endpoint) {
+		a, b := listen("a"), listen("b1")
+		c := channel(t, b, addr(a))
+		eventually(t, "a knows b", func() bool { return liveSessions(a) == 1 })
+		// What a new start of b at b's address would send.
+		b2 := listen("b2")
+		b2.advertise = b.advertise
+		channel(t, b2, addr(a))
+		within(t, "the old connection ends", time.Second, c.Done())
+	})
+}
+
+// A peer that died without a word is given up after SilenceTimeout.
+func TestDeadPeerIsNoticed(t *testing.T) {
+	t.Parallel()
+	a, b := listen(t, "a"), listen(t, "b")
+	c := channel(t, a, addr(b))
+	b.kill()
+	within(t, "the connection ends", SilenceTimeout, c.Done())
+	if why := kindOf(c.session); why != "silent" {
+		t.Errorf("it ended for %q, want silence", why)
+	}
+}
+
+// A peer that moves to another address is reached there at once, and its old
+// connection is given up.
+func TestMovedPeer(t *testing.T) {
+	t.Parallel()
+	a, b := listen(t, "a"), listen(t, "b")
+	c := channel(t, a, addr(b))
+	b.kill()
+	b = listen(t, "b")
+	if moved := channel(t, a, addr(b)); moved.Peer() != b.Self() {
+		t.Errorf("connected with %v, want %v", moved.Peer(), b.Self())
+	}
+	within(t, "the old connection ends", SilenceTimeout, c.Done())
+}
+
+// A network that swallows everything is noticed at both ends, and a dial works
+// again when it is over.
+func TestCutIsNoticedAtBothEnds(t *testing.T) {
+	t.Parallel()
+	a, b := listen(t, "a"), listen(t, "b")
+	p := newProxy(t, b.Self().Addr, func(int, []byte) {})
+	c := channel(t, a, p.addr())
+	eventually(t, "b knows a", func() bool { return liveSessions(b) == 1 })
+	p.setCut(true)
+	within(t, "a's end", SilenceTimeout, c.Done())
+	eventually(t, "b's end is over", func() bool { return liveSessions(b) == 0 })
+	p.setCut(false)
+	channel(t, a, p.addr())
+}
+
+// A peer that closes says so.
+func TestClosedPeerIsNoticedAtOnce(t *testing.T) {
+	onBoth(t, func(t *testing.T, listen func(string) *Endpoint) {
+		a, b := listen("a"), listen("b")
+		c := channel(t, a, addr(b))
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		within(t, "the connection ends", time.Second, c.Done())
+		if why := kindOf(c.session); why != "peer" {
+			t.Errorf("it ended for %q, want the peer", why)
+		}
+	})
+}
+
+// Drop is for who knows better.
+func TestDrop(t *testing.T) {
+	onBoth(t, func(t *testing.T, listen func(string) *Endpoint) {
+		a, b := listen("a"), listen("b")
+		c := channel(t, a, addr(b))
+		a.Drop(addr(b))
+		within(t, "the connection ends", time.Second, c.Done())
+		channel(t, a, addr(b))
+	})
+}
+
+// Close waits for everything, also for what is going on.
+func TestCloseWhileBusy(t *testing.T) {
+	onBoth(t, func(t *testing.T, listen func(string) *Endpoint) {
+		a, b := listen("a"), listen("b")
+		out := open(t, a, addr(b), 1)
+		in := accept(t, b)
+		done := make(chan error, 3)
+		go func() {
+			for {
+				if err := out.Send(soon(t), make([]byte, 1<<20)); err != nil {
+					done <- err
+					return
+				}
+			}
+		}()
+		go func() {
+			_, err := in.Class()
+			for err == nil {
+				_, err = in.Receive()
+			}
+			done <- err
+		}()
+		go func() { _, err := b.Delta().Accept(soon(t)); done <- err }()
+		_, _ = a.Gossip().WriteTo([]byte("x"), "127.0.0.1:9") // a dial that nobody answers
+		for _, e := range []*Endpoint{a, b} {
+			if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		for range cap(done) {
+			if err := <-done; err == nil || err == io.EOF {
+				t.Errorf("ended with %v, want an error", err)
+			}
+		}
+		if _, err := a.Delta().Open(soon(t), addr(b)); err == nil {
+			t.Error("a closed endpoint dials")
+		}
+	})
+}
+
+// Packets are never waited for, and errors are what memberlist understands.
+func TestGossipPackets(t *testing.T) {
+	onBoth(t, func(t *testing.T, listen func(string) *Endpoint) {
+		a, b := listen("a"), listen("b")
+		want := strings.Repeat("p", GossipPacketBytes)
+		if _, err := a.Gossip().WriteToAddress([]byte(want), memberlist.Address{Addr: addr(b), Name: "b"}); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case p := <-b.Gossip().PacketCh():
+			if string(p.Buf) != want || p.From.String() != addr(a) || p.Timestamp.IsZero() {
+				t.Errorf("got %d bytes from %v at %v", len(p.Buf), p.From, p.Timestamp)
+			}
+		case <-time.After(patience):
+			t.Fatal("no packet")
+		}
+		// The way back takes the same connection.
+		if _, err := b.Gossip().WriteTo([]byte("back"), addr(a)); err != nil {
+			t.Fatal(err)
+		}
+		<-a.Gossip().PacketCh()
+		if liveSessions(a) != 1 || liveSessions(b) != 1 {
+			t.Errorf("%d and %d connections", liveSessions(a), liveSessions(b))
+		}
+		// A peer that isn't there costs no time, however many packets.
+		began := time.Now()
+		for i := range 3 * sendQueuePackets {
+			if _, err := a.Gossip().WriteTo(fmt.Append(nil, i), "127.0.0.1:9"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if d := time.Since(began); d > time.Second {
+			t.Errorf("%d packets for nobody took %v", 3*sendQueuePackets, d)
+		}
+		if n := value(t, a.metrics.dropped.WithLabelValues("send_queue")); n < sendQueuePackets {
+			t.Errorf("%v packets were dropped at a full queue, want %d or more", n, sendQueuePackets)
+		}
+		for what, send := range map[string]func() error{
+			"a name":    func() error { _, err := a.Gossip().WriteTo([]byte("x"), "b:7400"); return err },
+			"too large": func() error { _, err := a.Gossip().WriteTo(make([]byte, maxDatagramBytes+1), addr(b)); return err },
+			"no dial":   func() error { _, err := a.Gossip().DialTimeout("127.0.0.1:9", 10*time.Millisecond); return err },
+		} {
+			if _, ok := send().(*net.OpError); !ok {
+				t.Errorf("%s: %T, want *net.OpError", what, send())
+			}
+		}
+	})
+}

@@ -147,4 +147,13 @@ func TestEqualSettingsHaveEqualHashes(t *testing.T) {
 	if base.Hash != same.Hash || base.Hash == other.Hash || !reflect.DeepEqual(base.Config, same.Config) {
 		t.Errorf("hashes %s, %s, %s", base.Hash, same.Hash, other.Hash)
 	}
+	// A secret is shown nowhere, but another one is another configuration.
+	token := func(s string) *Loaded { return load(Flag{"--admin-token", "gateway.admin.token", []string{s}}) }
+	one, again, two := token("one"), token("one"), token("two")
+	if one.Hash != again.Hash || one.Hash == two.Hash || one.Hash == base.Hash {
+		t.Errorf("hashes with a secret %s, %s, another one %s", one.Hash, again.Hash, two.Hash)
+	}
+	if !reflect.DeepEqual(one.Settings(), two.Settings()) {
+		t.Error("two secrets look different")
+	}
 }

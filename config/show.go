@@ -2,6 +2,7 @@ package config
 
 import (
 	"bufio"
+	"crypto/pbkdf2"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -70,13 +71,29 @@ func (l *Loaded) WriteYAML(w io.Writer) error {
 // maxAligned is how far to the right the remarks are lined up.
 const maxAligned = 56
 
-// hash is that of the settings, as far as they may be shown.
-func (l *Loaded) hash() string {
+// secretRounds is how often secrets are hashed for the hash of a configuration,
+// which is shown: with all else known a weak one could be guessed from it, so
+// that each guess has to cost something (here some milliseconds).
+const secretRounds = 20_000
+
+// hash is that of the settings, of secrets a costly one of their values.
+func (l *Loaded) hash() (string, error) {
+	p := printer{origins: l.origins}
+	p.fields(reflect.ValueOf(l.Config), "", 0, traits{}, "", false)
 	h := sha256.New()
-	for _, s := range l.Settings() {
-		fmt.Fprintf(h, "%q %q\n", s.Key, s.Value)
+	for _, s := range p.lines {
+		if s.From != "" {
+			fmt.Fprintf(h, "%q %q\n", s.Key, s.Value)
+		}
 	}
-	return hex.EncodeToString(h.Sum(nil))[:16]
+	if len(p.secrets) > 0 {
+		costly, err := pbkdf2.Key(sha256.New, strings.Join(p.secrets, "\n"), []byte("rhizome configuration"), secretRounds, sha256.Size)
+		if err != nil {
+			return "", fmt.Errorf("hash the secrets of the configuration: %w", err)
+		}
+		h.Write(costly)
+	}
+	return hex.EncodeToString(h.Sum(nil))[:16], nil
 }
 
 // HashNumber is the Hash as a number that a metric can hold exactly.
@@ -92,6 +109,7 @@ func (l *Loaded) HashNumber() float64 {
 type printer struct {
 	origins map[string]origin
 	lines   []Setting
+	secrets []string // each with its key, quoted
 }
 
 const indent = "  "
@@ -131,6 +149,7 @@ func (p *printer) value(v reflect.Value, s Setting, depth int, tr traits) {
 		text := formatScalar(v, tr)
 		switch {
 		case tr.secret && text != "":
+			p.secrets = append(p.secrets, fmt.Sprintf("%q %q", s.Key, text))
 			text = masked
 			if ref := p.origins[s.Key].ref; ref != "" {
 				text = ref

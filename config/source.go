@@ -41,8 +41,9 @@ type Flag struct {
 // Loaded is a checked configuration and where each of its values came from.
 type Loaded struct {
 	Config Config
-	// Hash is that of what is in force, secrets left out: equal hashes are equal
-	// settings but for secrets.
+	// Hash is that of what is in force, secrets included: equal hashes are equal
+	// settings, and another hash tells that a rotated secret was taken up. It
+	// gives no secret away: see secretRounds.
 	Hash string
 	// Files are those that were read: the document and what file: named; Print is
 	// their Fingerprint as they were then.
@@ -107,7 +108,11 @@ func (s Source) load(document func(*loading)) (*Loaded, error) {
 		return nil, err
 	}
 	loaded := &Loaded{Config: l.cfg, Files: l.files, Print: l.print.sum(), origins: l.origins, excerpt: l.excerpt}
-	loaded.Hash = loaded.hash()
+	hash, err := loaded.hash()
+	if err != nil {
+		return nil, err
+	}
+	loaded.Hash = hash
 	return loaded, nil
 }
 

@@ -145,7 +145,7 @@ func newConfigMetrics(force *atomic.Pointer[inForce]) *configMetrics {
 	return &configMetrics{force,
 		desc("last_reload_successful", "Whether the last attempt to read the configuration succeeded."),
 		desc("last_reload_success_timestamp_seconds", "When the configuration in force was read."),
-		desc("hash", "Hash of the configuration in force, secrets left out: equal on replicas with equal settings."),
+		desc("hash", "Hash of the configuration in force, secrets included: equal on replicas with equal settings."),
 	}
 }
 

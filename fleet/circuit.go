@@ -14,7 +14,8 @@ const (
 	// openCauses is how many different requests they must come from: one that
 	// fails wherever it is sent says nothing about the workers.
 	openCauses = 3
-	// failureMemory is how long a failure counts.
+	// failureMemory is how long a failure counts, and how long it counts that a
+	// caller was served.
 	failureMemory = time.Minute
 	// firstOpen is how long a circuit stays open the first time; each time that
 	// a trial fails it doubles, to maxOpen.
@@ -31,9 +32,14 @@ const (
 // Closed, it lets everything through. Failures open it; after a while it lets
 // one request through as a trial, whose success closes it. What is neither a
 // success nor the worker's failure changes nothing.
+//
+// One caller's failures alone do not open it while others are served: whoever
+// sends what an engine can't digest would else take away every worker, one
+// after the other, from everybody.
 type Circuit struct {
 	mu       sync.Mutex
 	failures []failure // since the last success, at most openFailures
+	served   [2]served // of two callers, the last and the last one before it
 	open     bool
 	until    clock.Instant // open without a trial until then
 	wait     time.Duration // how long it was open last
@@ -46,7 +52,21 @@ type Circuit struct {
 // failure is one request that the worker failed.
 type failure struct {
 	at    clock.Instant
-	cause uint64 // of the same value for the same request
+	cause Cause
+}
+
+// Cause tells apart what failures come from, so that many are not taken for a
+// worker's that are a request's or a caller's.
+type Cause struct {
+	Request uint64 // the same for the same request
+	Caller  uint64 // the same for the same caller
+}
+
+// served is a caller whose request the worker answered.
+type served struct {
+	caller uint64
+	at     clock.Instant
+	ever   bool
 }
 
 // Grade says how welcome a new request is, best first.
@@ -96,21 +116,25 @@ func (c *Circuit) Begin(now clock.Instant) (trial bool) {
 	return true
 }
 
-// Succeeded records that the worker answered a request.
-func (c *Circuit) Succeeded(trial bool) {
+// Succeeded records that the worker answered a caller's request.
+func (c *Circuit) Succeeded(now clock.Instant, trial bool, caller uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.endTrial(trial)
+	if last := c.served[0]; last.ever && last.caller != caller {
+		c.served[1] = last
+	}
+	c.served[0] = served{caller, now, true}
 	if c.open && !trial {
 		return // begun before it opened: says nothing of now
 	}
 	c.failures, c.open, c.wait = c.failures[:0], false, 0
 }
 
-// Failed records that the worker failed a request. cause tells requests apart;
-// a failure that has nothing to do with what was asked, such as that nobody
-// takes the connection, gives a cause of its own each time.
-func (c *Circuit) Failed(now clock.Instant, trial bool, cause uint64) {
+// Failed records that the worker failed a request. A failure that has nothing
+// to do with what was asked, such as that nobody takes the connection, gives a
+// cause of its own each time, in both its parts.
+func (c *Circuit) Failed(now clock.Instant, trial bool, cause Cause) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.endTrial(trial)
@@ -138,11 +162,22 @@ func (c *Circuit) convinced(now clock.Instant) bool {
 	if len(c.failures) < openFailures || now.Sub(c.failures[0].at) > failureMemory {
 		return false
 	}
-	causes := make(map[uint64]bool, openFailures)
+	requests, callers := make(map[uint64]bool, openFailures), make(map[uint64]bool, openFailures)
 	for _, f := range c.failures {
-		causes[f.cause] = true
+		requests[f.cause.Request], callers[f.cause.Caller] = true, true
 	}
-	return len(causes) >= openCauses
+	lone := c.failures[0].cause.Caller
+	return len(requests) >= openCauses && (len(callers) > 1 || !c.servedOther(now, lone))
+}
+
+// servedOther reports whether the worker lately served another caller than one.
+func (c *Circuit) servedOther(now clock.Instant, caller uint64) bool {
+	for _, s := range c.served {
+		if s.ever && s.caller != caller && now.Sub(s.at) <= failureMemory {
+			return true
+		}
+	}
+	return false
 }
 
 // Busy records that the worker turned a request away for want of room, and for

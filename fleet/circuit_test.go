@@ -15,7 +15,7 @@ import (
 // fail makes a circuit see n failures of different requests.
 func fail(c *Circuit, now clock.Instant, n int) {
 	for i := range n {
-		c.Failed(now, false, uint64(i))
+		c.Failed(now, false, Cause{Request: uint64(i)})
 	}
 }
 
@@ -23,12 +23,12 @@ func TestCircuitOpensAndCloses(t *testing.T) {
 	var c Circuit
 	now := clock.Instant(time.Hour)
 	fail(&c, now, openFailures-1)
-	c.Succeeded(false)
+	c.Succeeded(now, false, 0)
 	fail(&c, now, openFailures-1)
 	if g := c.Grade(now); g != Fit {
 		t.Fatalf("%v before enough failures in a row", g)
 	}
-	c.Failed(now, false, 99)
+	c.Failed(now, false, Cause{Request: 99})
 	for wait := firstOpen; ; wait = min(2*wait, maxOpen) {
 		if g := c.Grade(now.Add(wait - 1)); g != Suspect || c.Begin(now.Add(wait-1)) {
 			t.Fatalf("%v within %v", g, wait)
@@ -43,9 +43,9 @@ func TestCircuitOpensAndCloses(t *testing.T) {
 		if wait == maxOpen {
 			break
 		}
-		c.Failed(now, true, 1)
+		c.Failed(now, true, Cause{Request: 1})
 	}
-	c.Succeeded(true)
+	c.Succeeded(now, true, 0)
 	if c.Grade(now) != Fit || c.Opened() != 1 {
 		t.Errorf("after a good trial: %v, opened %d times", c.Grade(now), c.Opened())
 	}
@@ -62,8 +62,8 @@ func TestCircuitIsNotOpenedBy(t *testing.T) {
 	for name, do := range map[string]func(c *Circuit){
 		"one request": func(c *Circuit) {
 			for range 100 {
-				c.Failed(now, false, 7)
-				c.Failed(now, false, 8)
+				c.Failed(now, false, Cause{Request: 7})
+				c.Failed(now, false, Cause{Request: 8})
 			}
 		},
 		"neutral ends": func(c *Circuit) {
@@ -73,7 +73,7 @@ func TestCircuitIsNotOpenedBy(t *testing.T) {
 		},
 		"rare failures": func(c *Circuit) {
 			for i := range 100 {
-				c.Failed(now.Add(time.Duration(i)*failureMemory/(openFailures-2)), false, uint64(i))
+				c.Failed(now.Add(time.Duration(i)*failureMemory/(openFailures-2)), false, Cause{Request: uint64(i)})
 			}
 		},
 	} {
@@ -81,6 +81,51 @@ func TestCircuitIsNotOpenedBy(t *testing.T) {
 		do(&c)
 		if c.Opened() != 0 {
 			t.Errorf("%s opened the circuit", name)
+		}
+	}
+}
+
+// Many requests of one caller fail, in a row and all different, as if it looked
+// for what the engine can't digest. While others are served that is its own
+// matter; when nobody else is there to tell, or others fail too, the circuit
+// opens.
+func TestOneCallersFailuresOpenNothingForOthers(t *testing.T) {
+	const poisoner, other, third = 1, 2, 3
+	at := clock.Instant(time.Hour)
+	poison := func(c *Circuit, now clock.Instant) {
+		for i := range 20 {
+			c.Failed(now, false, Cause{Request: uint64(i), Caller: poisoner})
+		}
+	}
+	for name, step := range map[string]struct {
+		do   func(c *Circuit)
+		open bool
+	}{
+		"another was just served": {func(c *Circuit) { c.Succeeded(at, false, other); poison(c, at) }, false},
+		"another was served before it": {func(c *Circuit) {
+			c.Succeeded(at, false, other)
+			for range 3 {
+				c.Succeeded(at, false, poisoner)
+			}
+			poison(c, at)
+		}, false},
+		"two others were served": {func(c *Circuit) {
+			c.Succeeded(at, false, other)
+			c.Succeeded(at, false, third)
+			poison(c, at)
+		}, false},
+		"nobody else ever called": {func(c *Circuit) { c.Succeeded(at, false, poisoner); poison(c, at) }, true},
+		"others called long ago":  {func(c *Circuit) { c.Succeeded(at, false, other); poison(c, at.Add(2*failureMemory)) }, true},
+		"another fails too": {func(c *Circuit) {
+			c.Succeeded(at, false, other)
+			poison(c, at)
+			c.Failed(at, false, Cause{Request: 99, Caller: other})
+		}, true},
+	} {
+		var c Circuit
+		step.do(&c)
+		if open := c.Opened() > 0; open != step.open {
+			t.Errorf("%s: open %v, want %v", name, open, step.open)
 		}
 	}
 }
@@ -116,9 +161,9 @@ func TestCircuitNeverGetsStuck(t *testing.T) {
 			}
 			switch rapid.IntRange(0, 3).Draw(t, "end") {
 			case 0:
-				c.Succeeded(trial)
+				c.Succeeded(now, trial, rapid.Uint64Range(0, 2).Draw(t, "caller"))
 			case 1:
-				c.Failed(now, trial, rapid.Uint64Range(0, 5).Draw(t, "cause"))
+				c.Failed(now, trial, Cause{rapid.Uint64Range(0, 5).Draw(t, "request"), rapid.Uint64Range(0, 2).Draw(t, "caller")})
 			case 2:
 				c.Busy(now, trial, time.Duration(rapid.IntRange(0, 5000).Draw(t, "ms"))*time.Millisecond)
 			case 3:
@@ -147,7 +192,7 @@ func TestCircuitNeverGetsStuck(t *testing.T) {
 		if g := c.Grade(now); g != Fit {
 			t.Fatalf("at rest, long after: %v", g)
 		}
-		c.Succeeded(c.Begin(now))
+		c.Succeeded(now, c.Begin(now), 0)
 		if c.Grade(now) != Fit || c.open {
 			t.Fatalf("a success leaves it %v", c.Grade(now))
 		}

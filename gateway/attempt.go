@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -86,7 +87,7 @@ type attempt struct {
 // attempt is the fourth hop: it sends x to the worker that d names and relays
 // the answer. d is done when it returns, however it does.
 func (g *Gateway) attempt(x *exchange, d *route.Decision) error {
-	a := &attempt{g: g, x: x, decision: d, payload: x.payload(d), outcome: route.Outcome{Result: route.Failed, Cause: x.cause()}}
+	a := &attempt{g: g, x: x, decision: d, payload: x.payload(d), outcome: route.Outcome{Result: route.Failed, Cause: x.cause(), Caller: x.callerHash()}}
 	defer func() { g.deps.Decider.Done(d, a.outcome) }()
 	defer a.endUpload()
 	a.ctx, a.cancel = context.WithCancelCause(x.r.Context())
@@ -248,6 +249,19 @@ func (x *exchange) cause() uint64 {
 	b := x.body.received
 	h := xxh3.Hash(b[:min(len(b), causeBytes)])
 	return h ^ xxh3.Hash(b[max(0, len(b)-causeBytes):])<<1 ^ uint64(len(b))
+}
+
+// callerHash tells callers apart: by the key that they have or, without keys,
+// by the address that they call from.
+func (x *exchange) callerHash() uint64 {
+	if x.caller.name != "" {
+		return xxh3.HashString("key " + x.caller.name)
+	}
+	host, _, err := net.SplitHostPort(x.r.RemoteAddr)
+	if err != nil {
+		host = x.r.RemoteAddr
+	}
+	return xxh3.HashString("address " + host)
 }
 
 func (g *Gateway) countFailure(kind string) { g.metrics.upstream.WithLabelValues(kind).Inc() }

@@ -106,7 +106,8 @@ func TestRule04_WhatCountsAgainstAWorker(t *testing.T) {
 		r.post(chat, streamBody)
 		r.stop()
 		got := r.picker.outcomes[0]
-		if c.want.Cause = got.Cause; got != c.want || got.Cause == 0 {
+		c.want.Cause, c.want.Caller = got.Cause, got.Caller
+		if got != c.want || got.Cause == 0 || got.Caller == 0 {
 			t.Errorf("%.30q gave %+v, want %+v", c.answer, got, c.want)
 		}
 	}

@@ -119,6 +119,9 @@ type Outcome struct {
 	// Cause tells requests apart: the same for the same request. A worker is
 	// not given up for the failures of one.
 	Cause uint64
+	// Caller tells callers apart in the same way: nor is it given up for one's
+	// failures alone while others are served.
+	Caller uint64
 	// RetryAfter is how long a busy worker asked to be left alone; 0: unsaid.
 	RetryAfter time.Duration
 }

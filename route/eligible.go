@@ -83,13 +83,13 @@ func settleCircuit(now clock.Instant, d *Decision, o *Outcome) {
 	c := d.member.Circuit
 	switch {
 	case o.Unreachable: // of whatever request: the worker did not see it
-		c.Failed(now, d.trial, uint64(now))
+		c.Failed(now, d.trial, fleet.Cause{Request: uint64(now), Caller: uint64(now)})
 	case o.Result == Failed:
-		c.Failed(now, d.trial, o.Cause)
+		c.Failed(now, d.trial, fleet.Cause{Request: o.Cause, Caller: o.Caller})
 	case o.Result == Busy:
 		c.Busy(now, d.trial, o.RetryAfter)
 	case o.Result == Completed:
-		c.Succeeded(d.trial)
+		c.Succeeded(now, d.trial, o.Caller)
 	default:
 		c.Neutral(d.trial)
 	}

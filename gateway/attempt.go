@@ -99,7 +99,7 @@ func (g *Gateway) attempt(x *exchange, d *route.Decision) error {
 	if x.prompt.Stream {
 		a.limit(g.cfg.FirstByteTimeout)
 	}
-	resp, err := g.do(d.Worker, a.request())
+	resp, err := a.send()
 	if err != nil {
 		return a.noResponse(err)
 	}
@@ -112,6 +112,21 @@ func (g *Gateway) attempt(x *exchange, d *route.Decision) error {
 		return err
 	}
 	return a.relay(resp)
+}
+
+// send hands the request to the worker's transport, which closes its body; a
+// panic on the way must not leave one behind that is waited for.
+func (a *attempt) send() (*http.Response, error) {
+	r := a.request()
+	handed := false
+	defer func() {
+		if !handed {
+			_ = r.Body.Close()
+		}
+	}()
+	resp, err := a.g.do(a.decision.Worker, r)
+	handed = true
+	return resp, err
 }
 
 // limit gives the worker d from now to go on; no limit where d isn't positive.

@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -49,6 +51,9 @@ type houseConfig struct {
 	// watched workers are asked for their models and metrics, in real time. Those
 	// that aren't count as well, and as without KV events.
 	watched bool
+	// mem is a network in memory to be used instead of sockets, for tests in
+	// virtual time; the workers listen on it as w0:80, w1:80 and so on.
+	mem *testkit.Net
 }
 
 // answersProbes has a worker answer what the fleet asks, as vLLM does.
@@ -71,7 +76,7 @@ func openHouse(t testing.TB, cfg houseConfig, workers ...*testkit.Worker) *whole
 	}
 	log, registry := slog.New(slog.DiscardHandler), prometheus.NewRegistry()
 	var now clock.Clock = h.now
-	if cfg.watched {
+	if cfg.watched || cfg.mem != nil {
 		now = clock.Real()
 	}
 	prefixes, sent := index.New(index.Config{}), index.NewApprox(index.ApproxConfig{MaxEntries: 1 << 14})
@@ -114,12 +119,28 @@ func openHouse(t testing.TB, cfg houseConfig, workers ...*testkit.Worker) *whole
 			h.admit(i)
 		}
 	}
-	front := httptest.NewServer(h.gateway)
+	front := httptest.NewUnstartedServer(h.gateway)
+	transport := &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64}
+	upstream := &http.Transport{DisableCompression: true}
+	if cfg.mem != nil {
+		front.Listener.Close()
+		front.Listener = cfg.mem.Listen("front:80")
+		transport.DialContext = cfg.mem.Dial
+		upstream.DialContext = dialAsEngine(cfg.mem)
+		h.gateway.SetDo(func(w *engine.Worker, r *http.Request) (*http.Response, error) {
+			u := *r.URL
+			u.Scheme, u.Host = "http", strings.TrimPrefix(w.Spec.URL, "http://")
+			r.URL = &u
+			return upstream.RoundTrip(r)
+		})
+	}
+	front.Start()
 	h.url = front.URL
-	h.client = &http.Client{Transport: &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64}}
+	h.client = &http.Client{Transport: transport}
 	t.Cleanup(func() {
 		h.client.CloseIdleConnections()
 		front.Close()
+		upstream.CloseIdleConnections()
 		h.gateway.Close()
 		cancel()
 		running.Wait()
@@ -129,6 +150,27 @@ func openHouse(t testing.TB, cfg houseConfig, workers ...*testkit.Worker) *whole
 		}
 	})
 	return h
+}
+
+// connectTimeout is how long an engine's dialer waits.
+const connectTimeout = 5 * time.Second
+
+// dialAsEngine dials on a network in memory with the limit and the errors of an
+// engine's own dialer. Nobody answers for hosts that begin with "hole".
+func dialAsEngine(mem *testkit.Net) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+		defer cancel()
+		if strings.HasPrefix(addr, "hole") {
+			<-ctx.Done()
+			return nil, fmt.Errorf("%w: %w", engine.ErrConnect, ctx.Err())
+		}
+		c, err := mem.Dial(ctx, network, addr)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", engine.ErrConnect, err)
+		}
+		return c, nil
+	}
 }
 
 // admit enters a worker that nobody watches.

@@ -22,6 +22,7 @@ func (w *Worker) generate(route route) http.HandlerFunc {
 			return
 		}
 		req.cacheDetails = req.cacheDetails && w.cfg.Engine == SGLang
+		req.tokenIDs = req.tokenIDs && w.cfg.Engine == VLLM
 		if route == routeEmbedding {
 			req.n, req.maxTokens, req.stream = 1, 1, false
 		}

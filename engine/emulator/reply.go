@@ -124,6 +124,10 @@ func (a *reply) textChunk(index int, ans answer, from, to int, finish string) {
 	a.buf = append(a.buf, before...)
 	a.buf = ans.appendText(a.buf, from, to)
 	a.buf = append(a.buf, after...)
+	if from == 0 && a.route == routeCompletion {
+		a.promptTokenIDs(index)
+	}
+	a.answerTokenIDs(index, from, to)
 	a.endChoice(finish)
 }
 
@@ -131,7 +135,41 @@ func (a *reply) textChunk(index int, ans answer, from, to int, finish string) {
 func (a *reply) roleChunk(index int) {
 	a.beginChoice(index)
 	a.buf = append(a.buf, `,"delta":{"role":"assistant","content":""},"logprobs":null`...)
-	a.endChoice("")
+	a.finishReason("")
+	a.buf = append(a.buf, '}', ']')
+	if index == 0 {
+		a.promptTokenIDs(0)
+	}
+	a.end()
+}
+
+// promptTokenIDs appends which tokens the prompt of a choice has, to those who
+// asked: vLLM tells a chat once, completions in each choice.
+func (a *reply) promptTokenIDs(index int) {
+	if a.req.tokenIDs {
+		j := a.call.jobs[index]
+		a.buf = appendIDs(append(a.buf, `,"prompt_token_ids":`...), j.tokens[:j.promptTokens])
+	}
+}
+
+// answerTokenIDs appends which tokens from…to−1 of an answer are, to those who
+// asked.
+func (a *reply) answerTokenIDs(index, from, to int) {
+	if a.req.tokenIDs {
+		j := a.call.jobs[index]
+		a.buf = appendIDs(append(a.buf, `,"token_ids":`...), j.tokens[j.promptTokens+from:j.promptTokens+to])
+	}
+}
+
+func appendIDs(dst []byte, ids []uint32) []byte {
+	dst = append(dst, '[')
+	for i, id := range ids {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = strconv.AppendUint(dst, uint64(id), 10)
+	}
+	return append(dst, ']')
 }
 
 func (a *reply) beginChoice(index int) {
@@ -214,11 +252,17 @@ func (a *reply) whole() {
 			a.buf = fmt.Appendf(a.buf, `{"index":%d,"text":"`, i)
 			a.buf = j.answer.appendText(a.buf, 0, j.answer.n)
 			a.buf = append(a.buf, `","logprobs":null`...)
+			a.promptTokenIDs(i)
 		}
+		a.answerTokenIDs(i, 0, j.answer.n)
 		a.finishReason(j.answer.finishReason())
 		a.buf = append(a.buf, '}')
 	}
-	a.buf = append(a.buf, `],"usage":`...)
+	a.buf = append(a.buf, ']')
+	if a.route == routeChat {
+		a.promptTokenIDs(0)
+	}
+	a.buf = append(a.buf, `,"usage":`...)
 	a.usage()
 	if a.req.cacheDetails {
 		a.cacheDetails()

@@ -24,6 +24,7 @@ type apiRequest struct {
 	salt         string
 	base64       bool // embeddings as base64
 	tokenStrs    bool // return_token_strs
+	tokenIDs     bool // return_token_ids
 	cacheDetails bool // return_cached_tokens_details
 	tokens       []uint32
 	media        []mediaItem // of the chat, in order
@@ -159,6 +160,8 @@ func (req *apiRequest) read(m *members, name string, v jsontext.Value) error {
 		return readBool(&m.chat.continueFinal, name, v)
 	case "return_token_strs":
 		return readBool(&req.tokenStrs, name, v)
+	case "return_token_ids":
+		return readBool(&req.tokenIDs, name, v)
 	case "return_cached_tokens_details":
 		return readBool(&req.cacheDetails, name, v)
 	case "encoding_format":

@@ -29,6 +29,9 @@ type DemoConfig struct {
 	// Chat is the conversations to hold. The zero value means
 	// [workload.DefaultChat].
 	Chat workload.Chat
+	// RestartAfter > 0 drains and restarts one worker that long after the
+	// start, in wall time.
+	RestartAfter time.Duration
 
 	// StartWorkers starts n workers; see [EmulatedWorkers].
 	StartWorkers func(ctx context.Context, n int) (*Workers, error)
@@ -52,10 +55,14 @@ type Workers struct {
 	Lines []string             // one --worker line each
 	Model string               // what they serve
 	Stats func() []WorkerStats // in a fixed order; safe for concurrent use
-	Close func() error         // nil: they end with their context
+	// Restart drains worker i, from 0 on, restarts it with an empty cache and
+	// returns when it serves again; nil: they can't be restarted.
+	Restart func(i int) error
+	Close   func() error // nil: they end with their context
 }
 
-// WorkerStats is what one worker tells of itself.
+// WorkerStats is what one worker tells of itself. The counts go on over its
+// restarts.
 type WorkerStats struct {
 	Name             string // as its x-emulator-worker header says
 	Requests         int64
@@ -63,6 +70,7 @@ type WorkerStats struct {
 	// HitHBMTokens and HitTierTokens are prompt tokens found in HBM and in all
 	// lower tiers together.
 	HitHBMTokens, HitTierTokens int64
+	StoredBlocks, EvictedBlocks int64   // that came into HBM, and had to go from it
 	KVFill                      float64 // share of the HBM blocks that hold something, 0 to 1
 }
 
@@ -79,6 +87,7 @@ type Router struct {
 type RouterStats struct {
 	Requests, Failed              int64
 	CachedPredicted, CachedActual int64 // tokens
+	CachedAbsError                int64 // |predicted − actual|, summed over the requests
 }
 
 // DemoSummary is what a demo came to. Times are modelled milliseconds.
@@ -88,18 +97,29 @@ type DemoSummary struct {
 	ErrorKinds    map[string]int `json:"error_kinds,omitempty"`
 	HitHBMTokens  int64          `json:"hit_hbm_tokens"`
 	HitTierTokens int64          `json:"hit_tier_tokens"`
-	// CachedTokensPredicted and CachedTokensActual are the router's own account.
-	CachedTokensPredicted int64   `json:"cached_tokens_predicted"`
-	CachedTokensActual    int64   `json:"cached_tokens_actual"`
-	PromptTokens          int64   `json:"prompt_tokens"`
-	OutputTokens          int64   `json:"output_tokens"`
-	TTFTMeanMillis        Figure  `json:"ttft_mean_ms"`
-	TTFTP99Millis         Figure  `json:"ttft_p99_ms"`
-	Workers               int     `json:"workers"`
-	WallSeconds           float64 `json:"wall_seconds"`
+	// The router's own account: what it expected of each request before it sent
+	// it, what the answer told, and |predicted − actual| summed over the requests.
+	CachedTokensPredicted int64 `json:"cached_tokens_predicted"`
+	CachedTokensActual    int64 `json:"cached_tokens_actual"`
+	CachedTokensAbsError  int64 `json:"cached_tokens_abs_error"`
+	// Blocks that came into the workers' HBM, and those that had to go from it.
+	StoredBlocks  int64 `json:"stored_blocks"`
+	EvictedBlocks int64 `json:"evicted_blocks"`
+	// WorkerRestarts is how many workers were drained and restarted.
+	WorkerRestarts int `json:"worker_restarts"`
+
+	PromptTokens   int64   `json:"prompt_tokens"`
+	OutputTokens   int64   `json:"output_tokens"`
+	TTFTMeanMillis Figure  `json:"ttft_mean_ms"`
+	TTFTP99Millis  Figure  `json:"ttft_p99_ms"`
+	Workers        int     `json:"workers"`
+	WallSeconds    float64 `json:"wall_seconds"`
 
 	LastError string `json:"last_error,omitempty"`
 }
+
+// defaultDuration is how long a demo sends that ends by itself.
+const defaultDuration = 20 * time.Second
 
 func (cfg DemoConfig) withDefaults() (DemoConfig, error) {
 	if cfg.Workers == 0 {
@@ -115,13 +135,16 @@ func (cfg DemoConfig) withDefaults() (DemoConfig, error) {
 		return cfg, fmt.Errorf("speedup is %v, want more than 0 and at most 1e6", cfg.Speedup)
 	}
 	if cfg.Once && cfg.Duration <= 0 {
-		cfg.Duration = 20 * time.Second
+		cfg.Duration = defaultDuration
 	}
 	if cfg.Chat == (workload.Chat{}) {
 		cfg.Chat = workload.DefaultChat()
 	}
 	if err := cfg.Chat.Validate(); err != nil {
 		return cfg, err
+	}
+	if cfg.RestartAfter < 0 {
+		return cfg, fmt.Errorf("a restart after %v, want 0 or more", cfg.RestartAfter)
 	}
 	if cfg.StartWorkers == nil || cfg.StartRouter == nil || cfg.Out == nil {
 		return cfg, errors.New("StartWorkers, StartRouter and Out must be set")
@@ -144,10 +167,11 @@ type demo struct {
 	format  format
 	start   clock.Instant
 
-	meter   *meter
-	mu      sync.Mutex // guards the next
-	byTTFT  map[string]*ttftOf
-	lastErr error
+	meter    *meter
+	mu       sync.Mutex // guards the next
+	byTTFT   map[string]*ttftOf
+	lastErr  error
+	restarts int
 }
 
 // ttftOf sums up the TTFT seen of one worker.
@@ -217,7 +241,11 @@ func (d *demo) run(ctx context.Context) (DemoSummary, error) {
 	defer stop()
 	drawing, stopDrawing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopDrawing()
-	var timer, drawer sync.WaitGroup
+	var timer, drawer, restarter sync.WaitGroup
+	var restartErr error
+	if d.cfg.RestartAfter > 0 {
+		restarter.Go(func() { restartErr = d.restart(sending) })
+	}
 	if d.cfg.Duration > 0 {
 		timer.Go(func() {
 			_ = d.cfg.Clock.Sleep(sending, d.cfg.Duration)
@@ -230,10 +258,14 @@ func (d *demo) run(ctx context.Context) (DemoSummary, error) {
 	d.talk(ctx, sending)
 	stop()
 	timer.Wait()
+	restarter.Wait()
 	stopDrawing()
 	drawer.Wait()
 
 	sum := d.summary()
+	if restartErr != nil {
+		return sum, fmt.Errorf("demo: %w", restartErr)
+	}
 	if d.cfg.JSON {
 		enc := json.NewEncoder(d.cfg.Out)
 		enc.SetIndent("", "  ")
@@ -247,6 +279,25 @@ func (d *demo) run(ctx context.Context) (DemoSummary, error) {
 		return sum, fmt.Errorf("demo: write to the terminal: %w", screen.err)
 	}
 	return sum, nil
+}
+
+// restart restarts a worker when it is time, unless sending ends before.
+func (d *demo) restart(sending context.Context) error {
+	if d.workers.Restart == nil {
+		return errors.New("restart a worker: these can't be restarted")
+	}
+	if d.cfg.Clock.Sleep(sending, d.cfg.RestartAfter) != nil {
+		return nil
+	}
+	// The last one: the first ones have the lead of those who were there when
+	// all were alike.
+	if err := d.workers.Restart(len(d.workers.Lines) - 1); err != nil {
+		return fmt.Errorf("restart a worker: %w", err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.restarts++
+	return nil
 }
 
 // add counts one answer. What the end of the demo cut off counts as nothing.
@@ -288,7 +339,7 @@ func (d *demo) summary() DemoSummary {
 	r := d.router.Stats()
 	sum := DemoSummary{
 		Requests: m.Requests, Failed: m.Errors, ErrorKinds: m.ErrorKinds,
-		CachedTokensPredicted: r.CachedPredicted, CachedTokensActual: r.CachedActual,
+		CachedTokensPredicted: r.CachedPredicted, CachedTokensActual: r.CachedActual, CachedTokensAbsError: r.CachedAbsError,
 		PromptTokens: m.PromptTokens, OutputTokens: m.OutputTokens,
 		TTFTMeanMillis: m.TTFTMeanMillis, TTFTP99Millis: m.TTFTP99Millis,
 		Workers: len(d.workers.Lines), WallSeconds: d.cfg.Clock.Now().Sub(d.start).Seconds(),
@@ -296,9 +347,12 @@ func (d *demo) summary() DemoSummary {
 	for _, w := range d.workers.Stats() {
 		sum.HitHBMTokens += w.HitHBMTokens
 		sum.HitTierTokens += w.HitTierTokens
+		sum.StoredBlocks += w.StoredBlocks
+		sum.EvictedBlocks += w.EvictedBlocks
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	sum.WorkerRestarts = d.restarts
 	if d.lastErr != nil {
 		sum.LastError = d.lastErr.Error()
 	}

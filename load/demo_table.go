@@ -120,8 +120,8 @@ func (d *demo) table() []string {
 	row("all", all, (Figure(fill) / Figure(len(stats))).percent(), m.TTFTMeanMillis)
 	return append(lines, "", fmt.Sprintf("answers %d   failed %d   TTFT mean %s p99 %s   %.0f s",
 		m.Requests, m.Errors, millis(m.TTFTMeanMillis), millis(m.TTFTP99Millis), d.cfg.Clock.Now().Sub(d.start).Seconds()),
-		fmt.Sprintf("cached tokens: predicted %s, actual %s, of %s prompt tokens (%s hit)",
-			tokens(r.CachedPredicted), tokens(r.CachedActual), tokens(m.PromptTokens), m.HitShare.percent()))
+		fmt.Sprintf("cached tokens: predicted %s, actual %s, off by %s, of %s prompt tokens (%s hit)",
+			tokens(r.CachedPredicted), tokens(r.CachedActual), share(r.CachedAbsError, r.CachedActual), tokens(m.PromptTokens), m.HitShare.percent()))
 }
 
 // line is the state for places that cannot redraw.
@@ -146,7 +146,10 @@ func (s DemoSummary) lines() []string {
 		fmt.Sprintf("%d requests in %.1f s over %d workers, %d failed", s.Requests, s.WallSeconds, s.Workers, s.Failed),
 		fmt.Sprintf("TTFT mean %s, p99 %s (modelled)", millis(s.TTFTMeanMillis), millis(s.TTFTP99Millis)),
 		fmt.Sprintf("prompt tokens %s: found in HBM %s, in lower tiers %s", tokens(s.PromptTokens), tokens(s.HitHBMTokens), tokens(s.HitTierTokens)),
-		fmt.Sprintf("cached tokens: the router predicted %s, the answers told it %s", tokens(s.CachedTokensPredicted), tokens(s.CachedTokensActual)),
+		fmt.Sprintf("cached tokens: the router predicted %s, the answers told it %s; off by %s over the requests",
+			tokens(s.CachedTokensPredicted), tokens(s.CachedTokensActual), share(s.CachedTokensAbsError, s.CachedTokensActual)),
+		fmt.Sprintf("KV blocks stored in HBM %d, evicted %d (%s); workers restarted %d",
+			s.StoredBlocks, s.EvictedBlocks, share(s.EvictedBlocks, s.StoredBlocks), s.WorkerRestarts),
 	}
 	for _, kind := range slices.Sorted(maps.Keys(s.ErrorKinds)) {
 		lines = append(lines, fmt.Sprintf("failed: %d × %s", s.ErrorKinds[kind], kind))
@@ -155,6 +158,14 @@ func (s DemoSummary) lines() []string {
 		lines = append(lines, "last error: "+s.LastError)
 	}
 	return lines
+}
+
+// share shows part of whole; a dash where there is no whole.
+func share(part, whole int64) string {
+	if whole == 0 {
+		return "-"
+	}
+	return Figure(float64(part) / float64(whole)).percent()
 }
 
 // tokens shows a count in at most seven characters.

@@ -15,6 +15,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/rhizome-router/rhizome/engine/emulator"
 	"github.com/rhizome-router/rhizome/workload"
 )
 
@@ -45,8 +46,8 @@ func (g *ground) config(out *bytes.Buffer) DemoConfig {
 				Lines: []string{"http://w0,events=tcp://e0", "http://w1,events=tcp://e1"}, Model: "fake-7b",
 				Stats: func() []WorkerStats {
 					return []WorkerStats{
-						{Name: "w0", Requests: 5, Running: 1, HitHBMTokens: 12_000, HitTierTokens: 300, KVFill: 0.5},
-						{Name: "w1", Waiting: 2, HitHBMTokens: 1, KVFill: 0.25},
+						{Name: "w0", Requests: 5, Running: 1, HitHBMTokens: 12_000, HitTierTokens: 300, StoredBlocks: 300, EvictedBlocks: 20, KVFill: 0.5},
+						{Name: "w1", Waiting: 2, HitHBMTokens: 1, StoredBlocks: 100, EvictedBlocks: 20, KVFill: 0.25},
 					}
 				},
 				Close: func() error { g.closed = append(g.closed, "workers"); return nil },
@@ -57,7 +58,7 @@ func (g *ground) config(out *bytes.Buffer) DemoConfig {
 			return &Router{
 				URL: "http://router", Admin: "http://router:8081",
 				Stats: func() RouterStats {
-					return RouterStats{Requests: 3, CachedPredicted: 11_000, CachedActual: 12_301}
+					return RouterStats{Requests: 3, CachedPredicted: 11_000, CachedActual: 12_301, CachedAbsError: 1_400}
 				},
 				Close: func() error { g.closed = append(g.closed, "router"); return nil },
 			}, nil
@@ -81,14 +82,15 @@ func TestDemoOnceSumsUp(t *testing.T) {
 			t.Errorf("%+v for %d requests", sum, len(asked))
 		}
 		near(t, "TTFT", sum.TTFTMeanMillis, 100)
-		if sum.HitHBMTokens != 12_001 || sum.HitTierTokens != 300 || sum.CachedTokensPredicted != 11_000 || sum.CachedTokensActual != 12_301 {
+		if sum.HitHBMTokens != 12_001 || sum.HitTierTokens != 300 || sum.CachedTokensPredicted != 11_000 || sum.CachedTokensActual != 12_301 ||
+			sum.CachedTokensAbsError != 1_400 || sum.StoredBlocks != 400 || sum.EvictedBlocks != 40 || sum.WorkerRestarts != 0 {
 			t.Errorf("%+v", sum)
 		}
 		var keys map[string]any
 		if err := json.Unmarshal(out.Bytes(), &keys); err != nil {
 			t.Fatalf("%v in %s", err, out.String())
 		}
-		for _, k := range []string{"requests", "failed", "hit_hbm_tokens", "hit_tier_tokens", "cached_tokens_predicted", "cached_tokens_actual", "ttft_mean_ms"} {
+		for _, k := range []string{"requests", "failed", "hit_hbm_tokens", "hit_tier_tokens", "cached_tokens_predicted", "cached_tokens_actual", "cached_tokens_abs_error", "ttft_mean_ms"} {
 			if _, ok := keys[k]; !ok {
 				t.Errorf("no %q in %s", k, out.String())
 			}
@@ -179,7 +181,7 @@ func TestDemoEndsWithItsContext(t *testing.T) {
 				t.Fatalf("%+v, %v", sum, err)
 			}
 			text := out.String()
-			containsAll(t, text, "curl -N http://router/v1/chat/completions", "http://router:8081", "12.0k", "0 failed", "predicted 11.0k")
+			containsAll(t, text, "curl -N http://router/v1/chat/completions", "http://router:8081", "12.0k", "0 failed", "predicted 11.0k", "off by 11.4%", "evicted 40 (10.0%)")
 			if ups := strings.Count(text, "\x1b["); tty != (ups > 0) {
 				t.Errorf("tty %v: %d escapes", tty, ups)
 			}
@@ -220,6 +222,56 @@ func TestDemoCountsFailures(t *testing.T) {
 		}
 		containsAll(t, out.String(), "× status_502", "no worker")
 	})
+}
+
+// The last worker restarts once, when it is time, and what goes wrong with it is
+// told.
+func TestDemoRestartsAWorker(t *testing.T) {
+	boom := errors.New("boom")
+	for _, fails := range []error{nil, boom} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGround()
+			defer g.net.close()
+			var out bytes.Buffer
+			cfg := g.config(&out)
+			cfg.Once, cfg.Duration, cfg.RestartAfter = true, 10*time.Second, 4*time.Second
+			began := time.Now()
+			var restarted []int
+			start := cfg.StartWorkers
+			cfg.StartWorkers = func(ctx context.Context, n int) (*Workers, error) {
+				w, err := start(ctx, n)
+				w.Restart = func(i int) error {
+					restarted = append(restarted, i)
+					if at := time.Since(began); at < 4*time.Second || at > 5*time.Second {
+						t.Errorf("restarted after %v", at)
+					}
+					return fails
+				}
+				return w, err
+			}
+			sum, err := Demo(t.Context(), cfg)
+			if !errors.Is(err, fails) || len(restarted) != 1 || restarted[0] != 1 || fails == nil && sum.WorkerRestarts != 1 {
+				t.Errorf("restarted %v, %+v, %v", restarted, sum, err)
+			}
+		})
+	}
+	g := newGround()
+	defer g.net.close()
+	var out bytes.Buffer
+	cfg := g.config(&out)
+	cfg.RestartAfter, cfg.Duration = time.Millisecond, time.Millisecond
+	if _, err := Demo(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "can't be restarted") {
+		t.Error(err)
+	}
+}
+
+func TestStressShapesTheDemo(t *testing.T) {
+	for _, c := range []struct{ duration, restart time.Duration }{{0, 10 * time.Second}, {6 * time.Second, 3 * time.Second}} {
+		cfg, fleet := Stress(DemoConfig{Once: true, Duration: c.duration}, emulator.GroupConfig{})
+		if cfg.RestartAfter != c.restart || cfg.Chat.Validate() != nil || cfg.Chat.TokenShare != 0 || fleet.EventDelay != 50*time.Millisecond || fleet.Template != emulator.TemplateThinking {
+			t.Errorf("%v: %+v, %+v", c.duration, cfg, fleet)
+		}
+	}
 }
 
 func TestDemoStartErrors(t *testing.T) {

@@ -21,6 +21,7 @@ func EmulatedWorkers(cfg emulator.GroupConfig) func(ctx context.Context, n int) 
 		}
 		return &Workers{
 			Lines: group.Specs(), Model: cfg.Model, Close: group.Close,
+			Restart: func(i int) error { return group.Workers()[i].Restart(emulator.Drained) },
 			Stats: func() []WorkerStats {
 				var all []WorkerStats
 				for _, s := range group.Stats() {
@@ -34,8 +35,9 @@ func EmulatedWorkers(cfg emulator.GroupConfig) func(ctx context.Context, n int) 
 
 func workerStats(s emulator.Stats) WorkerStats {
 	w := WorkerStats{
-		Name: s.Name, Requests: s.Requests, Running: s.Running, Waiting: s.Waiting,
-		HitHBMTokens: s.HBMHitTokens, HitTierTokens: s.TierHitTokens(),
+		Name: s.Name, Requests: s.AllLives.Requests, Running: s.Running, Waiting: s.Waiting,
+		HitHBMTokens: s.AllLives.HBMHitTokens, HitTierTokens: s.AllLives.TierHitTokens,
+		StoredBlocks: s.AllLives.StoredBlocks, EvictedBlocks: s.AllLives.EvictedBlocks,
 	}
 	if n := s.HBM.CapacityBlocks; n > 0 {
 		w.KVFill = float64(max(s.HBM.CachedBlocks, s.HBM.UsedBlocks)) / float64(n)

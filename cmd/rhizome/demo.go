@@ -17,40 +17,57 @@ type demoCommand struct {
 	Workers  int           `help:"How many emulated workers." default:"4"`
 	Preset   string        `help:"Engine, model and accelerator to emulate: ${enum}." enum:"${presets}" default:"llama3-8b-h100"`
 	Speedup  float64       `help:"How many times faster than life they run." default:"10"`
-	Pool     int           `help:"KV tokens in each worker's HBM; small, so that a short demo shows lower tiers at work. 0: the preset's." default:"24000"`
+	Pool     *int          `help:"KV tokens in each worker's HBM. 0: the preset's; default: 24000, or 120000 with --stress, so that a short demo shows lower tiers at work."`
 	Policy   string        `help:"How workers are chosen: ${enum}." enum:"${policies}" default:"rhizome"`
 	Once     bool          `help:"End by itself, with a summary."`
 	Duration time.Duration `help:"How long to send new turns; default: until Ctrl-C, or 20s with --once."`
+	Stress   bool          `help:"Make it hard: late KV events, small pools, a worker that restarts, a chat template that leaves thinking out."`
 	JSON     bool          `help:"Print the summary as JSON and nothing else."`
 	Listen   string        `help:"The router's data address; port 0 takes a free one." default:"127.0.0.1:0"`
 	Admin    string        `help:"The router's admin address." default:"127.0.0.1:0"`
 }
 
 func (c *demoCommand) Run(sh *shell) error {
+	// The table has the terminal: of the log only what went wrong is shown.
+	quiet := *sh
+	quiet.log = slog.New(slog.NewTextHandler(sh.stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	sh = &quiet
 	preset, err := model.PresetByName(c.Preset)
 	if err != nil {
 		return err
 	}
-	fleet := emulator.GroupConfig{AnyPorts: true, Config: emulator.Config{
-		Preset: preset, Speedup: c.Speedup, PoolTokens: c.Pool, Log: sh.log,
-	}}
-	summary, err := load.Demo(sh.ctx, load.DemoConfig{
+	cfg := load.DemoConfig{
 		Workers: c.Workers, Duration: c.Duration, Once: c.Once, Speedup: c.Speedup,
-		StartWorkers: load.EmulatedWorkers(fleet), StartRouter: c.startRouter(sh),
 		Out: sh.stdout, TTY: load.IsTerminal(sh.stdout), JSON: c.JSON,
-	})
+	}
+	fleet := emulator.GroupConfig{AnyPorts: true, Config: emulator.Config{
+		Preset: preset, Speedup: c.Speedup, PoolTokens: c.pool(), Log: sh.log,
+	}}
+	if c.Stress {
+		cfg, fleet = load.Stress(cfg, fleet)
+	}
+	cfg.StartWorkers, cfg.StartRouter = load.EmulatedWorkers(fleet), c.startRouter(sh)
+	summary, err := load.Demo(sh.ctx, cfg)
 	if err == nil && summary.Failed > 0 {
 		err = fmt.Errorf("%d of %d requests failed", summary.Failed, summary.Requests)
 	}
 	return err
 }
 
+// pool returns the KV tokens of each worker's HBM; 0: the preset's.
+func (c *demoCommand) pool() int {
+	switch {
+	case c.Pool != nil:
+		return *c.Pool
+	case c.Stress:
+		return load.StressPoolTokens
+	}
+	return 24_000
+}
+
 // startRouter returns what the demo calls to get its router: the product's
 // own, wired as serve wires it.
 func (c *demoCommand) startRouter(sh *shell) func(context.Context, []string) (*load.Router, error) {
-	// The table has the terminal: of the log only what went wrong is shown.
-	quiet := *sh
-	quiet.log = slog.New(slog.NewTextHandler(sh.stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	return func(ctx context.Context, lines []string) (*load.Router, error) {
 		loaded, err := config.Source{Flags: []config.Flag{
 			{Name: "--worker", Path: "workers", Values: lines}, {Name: "--policy", Path: "route.policy", Values: []string{c.Policy}},
@@ -61,7 +78,7 @@ func (c *demoCommand) startRouter(sh *shell) func(context.Context, []string) (*l
 		if err != nil {
 			return nil, err
 		}
-		r, err := newReplica(loaded, &quiet)
+		r, err := newReplica(loaded, sh)
 		if err != nil {
 			return nil, err
 		}
@@ -78,7 +95,7 @@ func (c *demoCommand) startRouter(sh *shell) func(context.Context, []string) (*l
 			Stats: func() load.RouterStats {
 				s := r.router.Stats()
 				return load.RouterStats{Requests: int64(s.Requests), Failed: int64(s.Ended[route.Failed]),
-					CachedPredicted: int64(s.CachedPredicted), CachedActual: int64(s.CachedActual)}
+					CachedPredicted: int64(s.CachedPredicted), CachedActual: int64(s.CachedActual), CachedAbsError: int64(s.CachedAbsError)}
 			},
 		}, nil
 	}

@@ -25,29 +25,40 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestDemoEndsWithASummary(t *testing.T) {
-	var out, errs bytes.Buffer
-	if code := run(t.Context(), []string{"demo", "--once", "--duration", "3s", "--json"}, &out, &errs); code != 0 {
-		t.Fatalf("exit %d: %s", code, errs.String())
-	}
-	var s struct {
-		Requests, Failed *int
-		HBM              *int     `json:"hit_hbm_tokens"`
-		Tier             *int     `json:"hit_tier_tokens"`
-		Predicted        *float64 `json:"cached_tokens_predicted"`
-		Actual           *float64 `json:"cached_tokens_actual"`
-		TTFT             *float64 `json:"ttft_mean_ms"`
-	}
-	if err := json.Unmarshal(out.Bytes(), &s); err != nil {
-		t.Fatalf("%v in %s", err, out.String())
-	}
-	if s.Requests == nil || s.Failed == nil || s.HBM == nil || s.Tier == nil || s.Predicted == nil || s.Actual == nil || s.TTFT == nil {
-		t.Fatalf("a key is missing: %s", out.String())
-	}
-	if *s.Requests == 0 || *s.Failed != 0 || *s.HBM == 0 || *s.TTFT <= 0 {
-		t.Errorf("summary: %s", out.String())
-	}
-	if off := *s.Predicted / *s.Actual; off < 0.8 || off > 1.1 {
-		t.Errorf("predicted %v cached tokens, actual %v", *s.Predicted, *s.Actual)
+	for _, c := range []struct {
+		flags            string
+		restarts         int
+		least, most, off float64 // predicted/actual, and the share of the error
+	}{
+		{"", 0, 0.8, 1.1, 0.2},
+		{"--stress", 1, 0.8, 1.25, 0.25},
+	} {
+		var out, errs bytes.Buffer
+		if code := run(t.Context(), append([]string{"demo", "--once", "--duration", "3s", "--json"}, strings.Fields(c.flags)...), &out, &errs); code != 0 {
+			t.Fatalf("%s: exit %d: %s", c.flags, code, errs.String())
+		}
+		var s struct {
+			Requests, Failed *int
+			HBM              *int     `json:"hit_hbm_tokens"`
+			Tier             *int     `json:"hit_tier_tokens"`
+			Predicted        *float64 `json:"cached_tokens_predicted"`
+			Actual           *float64 `json:"cached_tokens_actual"`
+			AbsError         *float64 `json:"cached_tokens_abs_error"`
+			TTFT             *float64 `json:"ttft_mean_ms"`
+			Restarts         int      `json:"worker_restarts"`
+		}
+		if err := json.Unmarshal(out.Bytes(), &s); err != nil {
+			t.Fatalf("%v in %s", err, out.String())
+		}
+		if s.Requests == nil || s.Failed == nil || s.HBM == nil || s.Tier == nil || s.Predicted == nil || s.Actual == nil || s.AbsError == nil || s.TTFT == nil {
+			t.Fatalf("a key is missing: %s", out.String())
+		}
+		if *s.Requests == 0 || *s.Failed != 0 || *s.HBM == 0 || *s.TTFT <= 0 || s.Restarts != c.restarts || errs.Len() > 0 {
+			t.Errorf("%s: summary %s%s", c.flags, out.String(), errs.String())
+		}
+		if all := *s.Predicted / *s.Actual; all < c.least || all > c.most || *s.AbsError > c.off**s.Actual {
+			t.Errorf("%s: predicted %v cached tokens, actual %v, off by %v", c.flags, *s.Predicted, *s.Actual, *s.AbsError)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/engine/model"
+	"github.com/rhizome-router/rhizome/kv"
 )
 
 // owner is the goroutine that alone touches the model. It follows modelled
@@ -23,6 +24,9 @@ type owner struct {
 	alarm      alarm
 	lastReport clock.Instant
 
+	storedBlocks int64  // in HBM, in this life
+	past         Totals // of earlier lives
+
 	firsts           int64 // first tokens
 	sumLate, maxLate float64
 }
@@ -30,6 +34,7 @@ type owner struct {
 // restart begins a new life of the engine: m is idle and empty, what the old
 // one had to do is forgotten.
 func (o *owner) restart(m *model.Worker, metrics *metrics) error {
+	o.past, o.storedBlocks = o.totals(), 0
 	o.model, o.metrics = m, metrics
 	clear(o.jobs)
 	o.firsts, o.sumLate, o.maxLate = 0, 0, 0
@@ -149,6 +154,9 @@ func (o *owner) sink(e model.Event) {
 	j := o.jobs[e.ID]
 	switch e.Kind {
 	case model.Stored, model.Removed, model.Cleared:
+		if e.Kind == model.Stored && e.Tier == kv.HBM {
+			o.storedBlocks += int64(len(e.Blocks))
+		}
 		if j != nil {
 			o.feed.tell(e, j.sequence)
 		} else {

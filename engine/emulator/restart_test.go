@@ -56,7 +56,14 @@ func newLife(t *testing.T, w *Worker, f *following, before *held) {
 	if st := w.Stats(); st.Requests+st.HBMHitTokens != 0 || st.Running+st.Waiting+st.HBM.CachedBlocks+st.Lower[0].CachedBlocks != 0 {
 		t.Errorf("left over: %+v", st)
 	}
+	past := w.Stats().AllLives
+	if past.Requests == 0 || past.StoredBlocks < int64(len(before.copies[kv.HBM])) {
+		t.Errorf("of the old life %+v is remembered", past)
+	}
 	c := complete(t, w.URL()+"/v1/completions", obj{"prompt": words(1, 1000), "max_tokens": 20})
+	if now := w.Stats().AllLives; now.Requests != past.Requests+1 || now.StoredBlocks <= past.StoredBlocks {
+		t.Errorf("all lives: %+v, then %+v", past, now)
+	}
 	if c.cached() != 0 {
 		t.Errorf("%d tokens cached in a new life", c.cached())
 	}

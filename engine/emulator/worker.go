@@ -181,9 +181,19 @@ type Stats struct {
 	ClockMicros float64 // modelled time
 	model.Stats
 
+	// AllLives counts on over restarts.
+	AllLives Totals
+
 	// How much later on the wall first tokens came out than the model had
 	// them: a fleet that asks too much of its machine shows here.
 	MeanLateMicros, MaxLateMicros float64
+}
+
+// Totals are what all lives of a worker came to.
+type Totals struct {
+	Requests                    int64
+	HBMHitTokens, TierHitTokens int64 // prompt tokens found in HBM and below
+	StoredBlocks, EvictedBlocks int64 // that came into HBM and had to go from it
 }
 
 // TierHitTokens returns the prompt tokens loaded from all lower tiers.
@@ -208,11 +218,21 @@ func (w *Worker) Stats() Stats {
 }
 
 func (o *owner) stats() Stats {
-	st := Stats{Name: o.cfg.Name, ClockMicros: o.now(), Stats: o.model.Stats(), MaxLateMicros: o.maxLate}
+	st := Stats{Name: o.cfg.Name, ClockMicros: o.now(), Stats: o.model.Stats(), AllLives: o.totals(), MaxLateMicros: o.maxLate}
 	if o.firsts > 0 {
 		st.MeanLateMicros = o.sumLate / float64(o.firsts)
 	}
 	return st
+}
+
+func (o *owner) totals() Totals {
+	t, m := o.past, o.model.Stats()
+	t.Requests += m.Requests
+	t.HBMHitTokens += m.HBMHitTokens
+	t.TierHitTokens += Stats{Stats: m}.TierHitTokens()
+	t.StoredBlocks += o.storedBlocks
+	t.EvictedBlocks += m.Evictions
+	return t
 }
 
 // Cached returns the name of every block that a tier holds, once per copy, in

@@ -124,6 +124,7 @@ type FeedStats struct {
 	ReplayRounds uint64 `json:"replay_rounds"` // requests for a replay
 	Restarts     uint64 `json:"restarts"`      // restarts of the engine noticed
 	Resets       uint64 `json:"resets"`        // resets emitted
+	Resyncs      uint64 `json:"resyncs"`       // times that Resync made it start over
 }
 
 // Feed follows the KV events of one data-parallel rank of one worker: it
@@ -134,12 +135,14 @@ type Feed struct {
 	events, replay string // this rank's endpoints
 	decode         func(payload []byte, model string) (kvwire.Batch, error)
 
-	messages, refused, undecodable, overflows, gaps, rounds, restarts, resets atomic.Uint64
+	resync chan struct{} // holds one wish at most
+
+	messages, refused, undecodable, overflows, gaps, rounds, restarts, resets, resyncs atomic.Uint64
 }
 
 // NewFeed returns a feed; Run starts it.
 func NewFeed(cfg FeedConfig) *Feed {
-	f := &Feed{cfg: cfg.withDefaults(), decode: vllm.Decode}
+	f := &Feed{cfg: cfg.withDefaults(), decode: vllm.Decode, resync: make(chan struct{}, 1)}
 	if cfg.Engine == SGLang {
 		f.decode = sglang.Decode
 	}
@@ -151,6 +154,17 @@ func (f *Feed) Stats() FeedStats {
 	return FeedStats{
 		Messages: f.messages.Load(), Refused: f.refused.Load(), Undecodable: f.undecodable.Load(), Overflows: f.overflows.Load(),
 		Gaps: f.gaps.Load(), ReplayRounds: f.rounds.Load(), Restarts: f.restarts.Load(), Resets: f.resets.Load(),
+		Resyncs: f.resyncs.Load(),
+	}
+}
+
+// Resync makes the feed start over with what can be replayed, because what it
+// told turned out to be wrong. It returns at once; while there is no connection
+// the wish waits for the next one. It may be called at any time.
+func (f *Feed) Resync() {
+	select {
+	case f.resync <- struct{}{}:
+	default: // wished already
 	}
 }
 
@@ -261,6 +275,9 @@ func (f *Feed) live(ctx context.Context, in *inbox, fo *follower) error {
 			if len(in.messages) == 0 && in.overflowed.Swap(false) {
 				fo.catchUpOrWarn(ctx, "after an overflow of our buffer")
 			}
+		case <-f.resync:
+			fo.startOver()
+			fo.catchUpOrWarn(ctx, "to start over")
 		case <-timer.C:
 			if !quiet {
 				silence, quiet = f.cfg.TailCheck, true

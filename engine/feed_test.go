@@ -261,3 +261,40 @@ func TestFeedReadsItsEnginesEvents(t *testing.T) {
 		}
 	}
 }
+
+// A feed that is told to start over does so with what can be replayed, and goes
+// on live without a seam.
+func TestFeedResync(t *testing.T) {
+	p := startPublisher(t, "", "")
+	fw := follow(t, p.config())
+	fw.expect(FeedConnected)
+	fw.subscribed(p)
+	p.publish(10)
+	fw.expectBatches(0, 10)
+	fw.feed.Resync()
+	fw.expectReset(0)
+	fw.expectBatches(0, 10)
+	p.publish(3)
+	fw.expectBatches(10, 13)
+	if s := fw.feed.Stats(); s.Resyncs != 1 || s.Restarts != 0 || s.Gaps != 0 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+func TestFeedResyncWithoutReplay(t *testing.T) {
+	p := startPublisher(t, "", "-")
+	fw := follow(t, p.config())
+	fw.expect(FeedConnected)
+	fw.subscribed(p)
+	p.publish(5)
+	fw.expectBatches(0, 5)
+	fw.feed.Resync()
+	for deadline := time.Now().Add(patience); fw.feed.Stats().Resyncs == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("never started over")
+		}
+	}
+	p.publish(2)
+	fw.expectReset(5)
+	fw.expectBatches(5, 7)
+}

@@ -59,6 +59,14 @@ func (fo *follower) forget(why string) {
 	fo.floor, fo.haveLast = 0, false
 }
 
+// startOver forgets what was told, of an engine that lives on: what can be
+// replayed comes again, or else what it does from now on.
+func (fo *follower) startOver() {
+	fo.f.resyncs.Add(1)
+	fo.f.cfg.Log.Warn("what is known of the worker's cache is wrong: following its KV events anew", "events", fo.f.events, "next", fo.next)
+	fo.started, fo.next, fo.hashed = false, 0, false
+}
+
 // startAt makes seq the next number. What was emitted before is void.
 func (fo *follower) startAt(seq uint64) {
 	if fo.dirty || seq != 0 {

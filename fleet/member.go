@@ -47,6 +47,7 @@ type Member struct {
 	sentTokens atomic.Uint64
 	stall      stall
 	welcome    welcome
+	precision  precision
 	// largestPrefill is the most tokens that a request had to compute and did.
 	largestPrefill atomic.Uint64
 	peers          peerShares

@@ -86,6 +86,16 @@ type Signals struct {
 	KVBytes Signal `json:"kv_bytes"`
 	// Steps is what the engine's own counters say of its steps.
 	Steps Steps `json:"steps"`
+	// Lookups is what it counted of its prefix cache.
+	Lookups Lookups `json:"lookups"`
+}
+
+// Lookups is what a worker looked up in its prefix cache since it started,
+// tokens, on whatever tier it found them. The zero value says nothing.
+type Lookups struct {
+	QueriedTokens float64       `json:"queried_tokens"`
+	FoundTokens   float64       `json:"found_tokens"`
+	At            clock.Instant `json:"at_nanos"`
 }
 
 // defaultMaxSeqs is assumed of a worker that does not say how many sequences it
@@ -132,6 +142,9 @@ func (x *meter) observe(now clock.Instant, t engine.RankTelemetry, m *Member) Si
 		s.ForeignWaiting, s.ForeignRunning = Signal{waiting, Learned, now}, Signal{alien - waiting, Learned, now}
 	}
 	s.Steps = x.steps.observe(now, &t)
+	if t.PrefixQueriesTokens.Known && t.PrefixHitsTokens.Known {
+		s.Lookups = Lookups{t.PrefixQueriesTokens.Value, t.PrefixHitsTokens.Value + t.ExternalHitsTokens.Value, now}
+	}
 	for tier := kv.CPU; tier < kv.NumTiers; tier++ {
 		c := t.Tiers[tier]
 		if !c.LoadBytes.Known {

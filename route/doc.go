@@ -65,14 +65,15 @@ type Decision struct {
 	PredictedTTFT         time.Duration
 	CostMicros            float64 // expected added time; 0 under policies that price nothing
 
-	member   *fleet.Member
-	booking  *fleet.Booking
-	query    *prompt.Request
-	bookedAt clock.Instant
-	slot     index.Slot
-	ticket   index.Ticket
-	output   cost.OutputKey
-	seen     observation
+	member    *fleet.Member
+	booking   *fleet.Booking
+	query     *prompt.Request
+	bookedAt  clock.Instant
+	slot      index.Slot
+	ticket    index.Ticket
+	output    cost.OutputKey
+	seen      observation
+	predicted prediction
 
 	promised float64 // of the predicted cached tokens, those that were only promised
 

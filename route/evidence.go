@@ -1,6 +1,8 @@
 package route
 
 import (
+	"math"
+
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/fleet"
 	"github.com/rhizome-router/rhizome/kv"
@@ -47,4 +49,22 @@ func (r *Router) lastBlock(c *candidate, keys []kv.Key) kv.Key {
 		return 0 // there already: says nothing of this request
 	}
 	return last
+}
+
+// doubtedPrecision is the precision from which down a member's hits count for
+// less: single errors are no reason to mistrust all that it says.
+const doubtedPrecision = 0.9
+
+// discount takes off what experience says is not there of a hit that the index
+// tells.
+func (c *candidate) discount() {
+	p := c.member.Precision()
+	if c.source != fromEvents || p >= doubtedPrecision {
+		return
+	}
+	block := float64(max(1, c.cache.BlockTokens))
+	whole := func(x float64) float64 { return math.Floor(p*x/block) * block }
+	before := c.hit.Tokens()
+	c.hit.HBMTokens, c.hit.LowerTokens = whole(c.hit.HBMTokens), whole(c.hit.LowerTokens)
+	c.discounted = int(before - c.hit.Tokens())
 }

@@ -31,7 +31,8 @@ type Explanation struct {
 	Result             string  `json:"result,omitempty"` // empty while it runs
 	ActualPromptTokens int     `json:"actual_prompt_tokens"`
 	ActualCachedTokens int     `json:"actual_cached_tokens"`
-	ActualTTFTMillis   float64 `json:"actual_ttft_ms"` // streamed responses only, else 0
+	ActualTTFTMillis   float64 `json:"actual_ttft_ms"`  // streamed responses only, else 0
+	Audit              *Audit  `json:"audit,omitempty"` // of cached tokens, where the response told them
 }
 
 // NearTie says which candidates counted as equal, and what decided among them.

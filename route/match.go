@@ -22,7 +22,8 @@ const (
 type matched struct {
 	cache  fleet.Cache
 	run    index.Run
-	sure   int // entries of run that events have confirmed
+	sure   int        // entries of run that events have confirmed
+	mark   index.Mark // from before the match
 	source string
 	// What run counts: blocks of that form, or chunks.
 	form   prompt.Form
@@ -33,11 +34,11 @@ type matched struct {
 // the index where the worker's events feed it, everything else against what
 // was sent there.
 func (r *Router) match(members []*fleet.Member, p *prompt.Request) []matched {
-	now := r.deps.Clock.Now()
+	now, mark := r.deps.Clock.Now(), r.deps.Index.Mark()
 	out := make([]matched, len(members))
 	bySlot := make(map[index.Slot]int, len(members))
 	for i, m := range members {
-		out[i].cache = m.Cache()
+		out[i].cache, out[i].mark = m.Cache(), mark
 		if !m.Outdated() {
 			bySlot[out[i].cache.Slot] = i
 		}

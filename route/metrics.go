@@ -14,7 +14,7 @@ func (r *Router) Collector() prometheus.Collector {
 		return prometheus.NewDesc("rhizome_route_"+name, help, labels, nil)
 	}
 	return &collector{
-		router:    r,
+		router: r, audit: newAuditDescs(),
 		decisions: desc("decisions_total", "Requests placed."),
 		ended:     desc("ended_total", "Requests ended, by result.", "result"),
 		constants: desc("fit_constant_micros", "Constants of a class as fitted, by name: a time per request, prompt token, step, sequence, KV token, pair, and per KV byte of a link.", "model", "engine", "preset", "constant"),
@@ -28,6 +28,7 @@ func (r *Router) Collector() prometheus.Collector {
 
 type collector struct {
 	router *Router
+	audit  auditDescs
 
 	decisions, ended, cached, constants, samples, alarms, residuals, sketches *prometheus.Desc
 }
@@ -36,9 +37,11 @@ func (c *collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.decisions, c.ended, c.cached, c.constants, c.samples, c.alarms, c.residuals, c.sketches} {
 		out <- d
 	}
+	c.audit.describe(out)
 }
 
 func (c *collector) Collect(out chan<- prometheus.Metric) {
+	c.audit.collect(c.router, out)
 	s := c.router.Stats()
 	count := func(d *prometheus.Desc, v uint64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)

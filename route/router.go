@@ -44,6 +44,7 @@ type Router struct {
 	typical  typical
 	sessions *sessions
 	ring     *ring
+	audits   audits
 	stats    Stats
 	cands    []candidate // scratch
 	ends     []float64   // scratch of parts
@@ -69,6 +70,7 @@ func New(cfg Config, deps Deps) *Router {
 	return &Router{
 		cfg: cfg, deps: deps, source: source, rand: rand.New(source), sizes: prompt.NewCalibration(),
 		output: cost.NewOutputLength(), classAt: make(map[ClassKey]*class), classes: make(map[*cost.Fit]*class), traffic: newTraffic(), sessions: newSessions(), ring: newRing(cfg.Explained),
+		audits: newAudits(),
 	}
 }
 
@@ -92,21 +94,25 @@ func (r *Router) Stats() Stats {
 func (r *Router) Explain(id string) (Explanation, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.judgeDue(r.deps.Clock.Now())
 	return r.ring.get(id)
 }
 
 // candidate is one member under consideration, with what it would cost.
 type candidate struct {
-	member   *fleet.Member
-	cache    fleet.Cache
-	hit      cost.Hit
-	source   string      // of the hit: fromEvents, fromSent or ""
-	form     prompt.Form // of its blocks where the index speaks for it, else zero
-	group    *class
-	class    cost.Class // as learned, with the limits that it told or showed
-	signals  fleet.Signals
-	inFlight int // before this request
-	load     cost.Load
+	member     *fleet.Member
+	cache      fleet.Cache
+	hit        cost.Hit
+	source     string      // of the hit: fromEvents, fromSent or ""
+	sure       int         // blocks of it that are no mere promise
+	discounted int         // tokens taken off it by experience
+	mark       index.Mark  // from before the match
+	form       prompt.Form // of its blocks where the index speaks for it, else zero
+	group      *class
+	class      cost.Class // as learned, with the limits that it told or showed
+	signals    fleet.Signals
+	inFlight   int // before this request
+	load       cost.Load
 	// What we have decoding of that, and its context.
 	decoding, contextTokens float64
 	terms                   cost.Terms
@@ -128,6 +134,7 @@ func (r *Router) Decide(q Query) (*Decision, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.judgeDue(now)
 	request, chosen := r.weigh(now, q, members, hits)
 	d := r.book(now, q, request, &r.cands[chosen.index])
 	d.trial = d.member.Circuit.Begin(now)
@@ -215,7 +222,8 @@ func (r *Router) price(now clock.Instant, c *candidate, h *matched, p *prompt.Re
 	limit(&c.class, &c.signals)
 	c.class.BudgetTokens = m.BudgetTokens(&h.cache, c.class.BudgetTokens)
 	perByte, _ := r.sizes.TokensPerByte(p.Model)
-	c.hit = h.tokens(request.PromptTokens, perByte)
+	c.hit, c.sure, c.mark = h.tokens(request.PromptTokens, perByte), h.sure, h.mark
+	c.discount()
 	parts := r.parts(c, p, perByte)
 	c.hit.InUseTokens = min(request.PromptTokens, m.Ledger.InUseTokens(&parts))
 	r.takeEvidence(now, c)
@@ -322,14 +330,14 @@ func (r *Router) book(now clock.Instant, q Query, request cost.Request, c *candi
 	if b.Silent && c.form.BlockTokens > 0 {
 		b.LastBlock = r.lastBlock(c, b.Parts.Keys)
 	}
-	seen := r.watch(now, c)
+	seen, predicted := r.watch(now, c), r.predict(now, c, q.Prompt)
 	c.member.Ledger.Book(now, b)
 	d := &Decision{
 		ID: q.ID, Target: c.member.Target, Worker: c.member.Worker,
 		PredictedCachedTokens: int(c.hit.Tokens()),
 		PredictedTTFT:         b.PredictedTTFT, CostMicros: c.total,
 		member: c.member, booking: b, query: q.Prompt, bookedAt: now,
-		output: outputKey(&q, int(request.PromptTokens)), seen: seen, promised: c.promised,
+		output: outputKey(&q, int(request.PromptTokens)), seen: seen, promised: c.promised, predicted: predicted,
 	}
 	r.typical.observe(request.PromptTokens, p, request.OutputTokens)
 	r.traffic.observe(now, c.terms.PrefillMicros, len(r.cands))
@@ -357,6 +365,7 @@ func (r *Router) FirstByte(d *Decision) {
 	if d.query.Stream {
 		d.seen.class.residuals.Observe(d.PredictedTTFT.Seconds(), ttft.Seconds())
 		d.seen.class.late.observe(d.PredictedTTFT, ttft)
+		r.audits.of(d.Target).ttft.observe(ttft.Seconds() / max(d.PredictedTTFT, time.Microsecond).Seconds())
 	}
 	if d.ticket != 0 {
 		r.deps.Index.Extend(d.ticket, now.Add(confirmLag))
@@ -385,12 +394,17 @@ func (r *Router) Done(d *Decision, o Outcome) {
 		d.member.SetHealthy(false)
 	}
 	u := o.Usage
+	if o.Result == Completed && d.query.Prompts == 1 {
+		r.auditWindow(now, d, u)
+	}
 	if u.Known && o.Result == Completed {
 		r.sizes.Observe(d.query.Model, d.query.TextBytes, u.PromptTokens-len(d.query.Tokens)-d.query.ExtraTokens)
 		if d.query.Kind != prompt.Embedding {
 			r.output.Observe(d.output, u.CompletionTokens/max(1, d.query.N*d.query.Prompts))
 		}
 		if u.CachedTokens >= 0 {
+			r.audit(now, d, u.CachedTokens)
+			r.audits.of(d.Target).cached.observe(float64(u.CachedTokens-d.PredictedCachedTokens) / float64(max(1, u.PromptTokens)))
 			r.stats.CachedPredicted += uint64(d.PredictedCachedTokens)
 			r.stats.CachedActual += uint64(u.CachedTokens)
 			r.stats.CachedAbsError += uint64(max(u.CachedTokens-d.PredictedCachedTokens, d.PredictedCachedTokens-u.CachedTokens))

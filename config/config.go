@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/rhizome-router/rhizome/engine"
+	"github.com/rhizome-router/rhizome/engine/discover"
 	"github.com/rhizome-router/rhizome/engine/model"
 	"github.com/rhizome-router/rhizome/fleet"
 	"github.com/rhizome-router/rhizome/gateway"
@@ -44,6 +45,8 @@ type Config struct {
 	// Workers are the engines that requests go to. Each is a list of keys as
 	// below, or one line of text as --worker takes it.
 	Workers []engine.Spec `yaml:"workers"`
+	// Discovery says where workers are found besides.
+	Discovery discover.Config `yaml:"discovery"`
 	// Gateway is the front door: listeners, limits, time-outs, callers.
 	Gateway gateway.Config `yaml:"gateway"`
 	// Route is the decision.
@@ -76,7 +79,7 @@ const (
 func Default() Config {
 	return Config{
 		Grace: 30 * time.Second, Log: LogConfig{Level: slog.LevelInfo, Format: TextLog},
-		Gateway: gateway.Config{}.WithDefaults(), Route: route.DefaultConfig(), Fleet: fleet.Config{}.WithDefaults(),
+		Discovery: discover.Config{}.WithDefaults(), Gateway: gateway.Config{}.WithDefaults(), Route: route.DefaultConfig(), Fleet: fleet.Config{}.WithDefaults(),
 		Index: index.Config{}.WithDefaults(), Approx: index.ApproxConfig{}.WithDefaults(),
 	}
 }
@@ -93,6 +96,7 @@ func (c *Config) validate(report func(section string, err error)) {
 	if c.Log.Format != TextLog && c.Log.Format != JSONLog {
 		report("log", fmt.Errorf("format is %q: want %s or %s", c.Log.Format, TextLog, JSONLog))
 	}
+	report("discovery", errors.Join(c.Discovery.Validate(), checkPresets(c.Discovery)))
 	report("gateway", c.Gateway.Validate())
 	report("route", c.Route.Validate())
 	report("fleet", c.Fleet.Validate())
@@ -130,6 +134,23 @@ func (c *Config) checkWorker(i int, names map[string]int) error {
 		if _, err := model.PresetByName(spec.Preset); err != nil {
 			errs = append(errs, fmt.Errorf("preset: %w", err))
 		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkPresets says which presets of pools of workers there are not.
+func checkPresets(d discover.Config) error {
+	var errs []error
+	check := func(key string, i int, p discover.PoolConfig) {
+		if p.Preset == "" {
+			return
+		}
+		if _, err := model.PresetByName(p.Preset); err != nil {
+			errs = append(errs, fmt.Errorf("%s[%d].pool.preset: %w", key, i, err))
+		}
+	}
+	for i, name := range d.DNS {
+		check("dns", i, name.Pool)
 	}
 	return errors.Join(errs...)
 }

@@ -106,12 +106,15 @@ func (e *example) section(v reflect.Value, margin string, tr traits) {
 	}
 }
 
-// item says what an item of a list or a map of structs may have.
+// item says what an item of a list or a map of structs may have, or a struct
+// in one.
 func (e *example) item(t reflect.Type, margin string) {
-	if t.Kind() != reflect.Slice && t.Kind() != reflect.Map || !isSection(t.Elem()) {
+	if t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
+		t = t.Elem()
+	}
+	if !isSection(t) {
 		return
 	}
-	t = t.Elem()
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name := key(f)
@@ -127,7 +130,7 @@ func (e *example) item(t reflect.Type, margin string) {
 func kindName(t reflect.Type, tr traits) string {
 	if k := t.Kind(); k == reflect.Slice {
 		return "list"
-	} else if k == reflect.Map {
+	} else if k == reflect.Map || k == reflect.Struct && !isText(t) {
 		return "mapping"
 	}
 	return want(slot{v: reflect.New(t).Elem(), traits: tr})

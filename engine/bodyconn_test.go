@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
+	"sync/atomic"
 	"testing"
 )
 
@@ -43,7 +45,7 @@ func TestBodiesAreSentFromWhereTheyLie(t *testing.T) {
 		got <- b
 	}))
 	defer server.Close()
-	transport := newTransport(new(net.Dialer))
+	transport := newTransport(new(net.Dialer), new(atomic.Pointer[netip.AddrPort]))
 	defer transport.CloseIdleConnections()
 	want := bytes.Repeat([]byte("0123456789abcdef"), 64<<10)
 	for _, inMemory := range []int{0, 1, 100, 64 << 10, len(want) - 1, len(want)} {

@@ -84,6 +84,20 @@ func (w *Worker) Identity() (id Identity, ok bool) {
 	return Identity{}, false
 }
 
+// SameProcess reports whether two workers that said what they are turned out to
+// be one process under two names: by the engine's instance id, or by the same
+// start time at the same address and port.
+func SameProcess(a, b *Worker) bool {
+	x, asked := a.Identity()
+	y, too := b.Identity()
+	if !asked || !too || x.BootKind == BootDrawn || x.BootKind != y.BootKind || x.Boot != y.Boot {
+		return false
+	}
+	here, known := a.Peer()
+	there, also := b.Peer()
+	return x.BootKind == BootInstance || known && also && here == there
+}
+
 // engine returns the engine as far as it is known.
 func (w *Worker) engine() string {
 	if id := w.identity.Load(); id != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"strings"
 	"syscall"
 	"time"
@@ -25,6 +26,9 @@ type Guard struct {
 	// A name's addresses must not be loopback's then, unless a range allows
 	// them. Default: any.
 	Hosts []string `yaml:"hosts,omitempty"`
+	// Own reports whether an address is one of the router's own listeners, which
+	// is no worker's: requests would go round in circles. Nil: none is.
+	Own func(netip.AddrPort) bool `yaml:"-"`
 }
 
 // Validate says which of the hosts can't be read.
@@ -52,6 +56,30 @@ func (g Guard) Check(host string) error {
 		return nil
 	}
 	return fmt.Errorf("%w: host %s is not in the list of hosts", ErrForbidden, host)
+}
+
+// CheckSpec reports whether the worker that a canonical spec names may be one,
+// as far as that can be told without connecting to it. The error wraps
+// ErrForbidden.
+func (g Guard) CheckSpec(spec Spec) error {
+	base, err := url.Parse(spec.URL)
+	if err != nil {
+		return fmt.Errorf("worker: %w", err)
+	}
+	if err := g.Check(base.Hostname()); err != nil {
+		return fmt.Errorf("worker %s: %w", spec.URL, err)
+	}
+	if addr, err := netip.ParseAddrPort(base.Host); err == nil && g.own(addr) {
+		return fmt.Errorf("worker %s: %w: this router itself listens there", spec.URL, ErrForbidden)
+	}
+	if err := g.checkSockets(spec); err != nil {
+		return fmt.Errorf("worker %s: %w", spec.URL, err)
+	}
+	return nil
+}
+
+func (g Guard) own(at netip.AddrPort) bool {
+	return g.Own != nil && g.Own(netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port()))
 }
 
 // checkSockets reports whether the sockets of KV events that a spec names may
@@ -140,6 +168,9 @@ func (g Guard) dialer(host string) *net.Dialer {
 			}
 			if err := g.checkAddr(at.Addr(), named); err != nil {
 				return err
+			}
+			if g.own(at) {
+				return fmt.Errorf("%w: this router itself listens at %s", ErrForbidden, at)
 			}
 			return limitSilence(c)
 		}}

@@ -66,6 +66,9 @@ type Spec struct {
 	Token string `yaml:"token,omitempty" config:"secret"`
 }
 
+// Name is what names the worker in every replica: its ID, or else its URL.
+func (s Spec) Name() string { return cmp.Or(s.ID, s.URL) }
+
 // ParseSpec reads "URL[,key=value…]", with the keys id, engine, events, replay,
 // dp (the number of ranks), model, preset, admit, load, tokens_per_step and
 // h2c; for example

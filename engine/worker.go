@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"sync/atomic"
 	"time"
@@ -50,6 +51,7 @@ type Worker struct {
 	heard      atomic.Uint64
 	absent     absences               // endpoints that Render needn't ask
 	bearer     atomic.Pointer[string] // the header Authorization; nil: what the request has
+	peer       atomic.Pointer[netip.AddrPort]
 }
 
 // NewWorker returns the worker that a spec describes, in a cluster.
@@ -62,23 +64,17 @@ func (g Guard) NewWorker(cluster string, spec Spec) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
+	if err := g.CheckSpec(spec); err != nil {
+		return nil, err
+	}
 	base, err := url.Parse(spec.URL)
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
-	if err := g.Check(base.Hostname()); err != nil {
-		return nil, fmt.Errorf("worker %s: %w", spec.URL, err)
-	}
-	if err := g.checkSockets(spec); err != nil {
-		return nil, fmt.Errorf("worker %s: %w", spec.URL, err)
-	}
-	id := spec.ID
-	if id == "" {
-		id = spec.URL
-	}
 	token := spec.Token
 	spec.Token = ""
-	w := &Worker{ID: kv.WorkerIDOf(cluster, id), Spec: spec, base: base, guard: g, transport: newTransport(g.dialer(base.Hostname())), eventsPort: defaultEventsPort}
+	w := &Worker{ID: kv.WorkerIDOf(cluster, spec.Name()), Spec: spec, base: base, guard: g, eventsPort: defaultEventsPort}
+	w.transport = newTransport(g.dialer(base.Hostname()), &w.peer)
 	if spec.H2C {
 		w.transport.Protocols = new(http.Protocols)
 		w.transport.Protocols.SetUnencryptedHTTP2(true)
@@ -104,12 +100,22 @@ func (w *Worker) SetToken(token string) {
 // nothing in a response: no compression of its own, no HTTP/2, no proxy, no
 // total time-out (a response may stream for an hour), no wait for "100
 // Continue".
-func newTransport(d *net.Dialer) *http.Transport {
+//
+// peer is told where each connection leads.
+func newTransport(d *net.Dialer, peer *atomic.Pointer[netip.AddrPort]) *http.Transport {
+	note := func(c net.Conn) {
+		if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+			at := tcp.AddrPort()
+			at = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+			peer.Store(&at)
+		}
+	}
 	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
 		c, err := d.DialContext(ctx, network, addr)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrConnect, err)
 		}
+		note(c)
 		if tcp, ok := c.(*net.TCPConn); ok {
 			return bodyConn{tcp}, nil
 		}
@@ -121,6 +127,7 @@ func newTransport(d *net.Dialer) *http.Transport {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrConnect, err)
 		}
+		note(c)
 		return c, nil
 	}
 	return &http.Transport{
@@ -133,6 +140,18 @@ func newTransport(d *net.Dialer) *http.Transport {
 		WriteBufferSize:     32 << 10,
 	}
 }
+
+// Peer is where the last connection to the worker led; ok is false before there
+// was one.
+func (w *Worker) Peer() (at netip.AddrPort, ok bool) {
+	if p := w.peer.Load(); p != nil {
+		return *p, true
+	}
+	return netip.AddrPort{}, false
+}
+
+// Host is the host of the worker's URL, without brackets.
+func (w *Worker) Host() string { return w.base.Hostname() }
 
 // Do sends req to this worker, whatever host req names, and returns the
 // response as it came: redirects aren't followed, bodies aren't unpacked. An

@@ -23,6 +23,10 @@ type Config struct {
 	ProbeInterval time.Duration `yaml:"probe_interval"`
 	// RetryInterval is the same while it doesn't. Default 500 ms.
 	RetryInterval time.Duration `yaml:"retry_interval"`
+	// ResolveInterval is the time between two looks at where the name of a
+	// worker leads, 10 ms or more. One that has led to another address for two
+	// looks is another worker: it starts anew. Default 5 s.
+	ResolveInterval time.Duration `yaml:"resolve_interval"`
 	// ProbeTimeout bounds one question, 10 ms or more. Default 2 s.
 	ProbeTimeout time.Duration `yaml:"probe_timeout"`
 	// MaxLogBytes bounds the logs of all workers' KV events together.
@@ -42,6 +46,7 @@ func (c Config) WithDefaults() Config {
 	c.ScrapeInterval = cmp.Or(c.ScrapeInterval, time.Second)
 	c.ProbeInterval = cmp.Or(c.ProbeInterval, 2*time.Second)
 	c.RetryInterval = cmp.Or(c.RetryInterval, 500*time.Millisecond)
+	c.ResolveInterval = cmp.Or(c.ResolveInterval, 5*time.Second)
 	c.ProbeTimeout = cmp.Or(c.ProbeTimeout, 2*time.Second)
 	c.MaxLogBytes = cmp.Or(c.MaxLogBytes, 2<<30)
 	c.WarmUp = cmp.Or(c.WarmUp, 30*time.Second)
@@ -62,6 +67,7 @@ func (c Config) Validate() error {
 	}{
 		{"scrape_interval", c.ScrapeInterval}, {"probe_interval", c.ProbeInterval},
 		{"retry_interval", c.RetryInterval}, {"probe_timeout", c.ProbeTimeout},
+		{"resolve_interval", c.ResolveInterval},
 	} {
 		if d.is < minInterval {
 			errs = append(errs, fmt.Errorf("%s is %v: want %v or more", d.key, d.is, minInterval))

@@ -48,8 +48,11 @@ type Description struct {
 	Class   string   `json:"class"`
 	Models  []string `json:"models"`
 	Healthy bool     `json:"healthy"`
-	Grade   string   `json:"grade"`            // how welcome new requests are: fit, busy, suspect or draining
-	Engine  string   `json:"engine,omitempty"` // once it was asked
+	Grade   string   `json:"grade"`                 // how welcome new requests are: fit, busy, suspect or draining
+	Why     string   `json:"draining_by,omitempty"` // who says that it drains, or why
+	Sources []string `json:"sources"`               // who found it
+	SameAs  string   `json:"same_as,omitempty"`     // the URL of the worker that this one is under another name
+	Engine  string   `json:"engine,omitempty"`      // once it was asked
 	Version string   `json:"version,omitempty"`
 	Events  string   `json:"events,omitempty"`
 	// WithoutEvents is why its KV events are not followed.
@@ -75,11 +78,18 @@ func (f *Fleet) Describe() []Description {
 			if c.Known != ByEvents {
 				id.Events = "" // found perhaps, but not followed
 			}
-			out = append(out, Description{
+			d := Description{
 				Worker: w.Spec.URL, ID: w.ID.String(), Rank: m.Target.Rank, Class: m.Class.Name, Models: models,
 				Healthy: m.Healthy(), Grade: m.Grade(now).String(), Engine: id.Engine, Version: id.Version, Events: id.Events, WithoutEvents: id.ApproximateReason,
-				Signals: m.Signals(), HeldTokens: heldByTier(&c),
-			})
+				Signals: m.Signals(), HeldTokens: heldByTier(&c), Sources: append([]string{}, w.want.Sources...),
+			}
+			if w.want.Draining {
+				d.Why = w.want.Why
+			}
+			if w.twin != nil {
+				d.SameAs = w.twin.Spec.URL
+			}
+			out = append(out, d)
 		}
 	}
 	return out

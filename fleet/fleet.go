@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 	"github.com/rhizome-router/rhizome/cost"
 	"github.com/rhizome-router/rhizome/crdt"
 	"github.com/rhizome-router/rhizome/engine"
+	"github.com/rhizome-router/rhizome/engine/discover"
 	"github.com/rhizome-router/rhizome/index"
 	"github.com/rhizome-router/rhizome/kv"
 )
@@ -22,6 +24,8 @@ type Deps struct {
 	Approx *index.Approx
 	Clock  clock.Clock
 	Log    *slog.Logger
+	// Resolver looks up the names of workers; nil: the system's.
+	Resolver discover.Resolver
 }
 
 // Fleet watches the workers.
@@ -46,6 +50,9 @@ type Fleet struct {
 func New(cfg Config, deps Deps, specs []engine.Spec, class func(engine.Spec) (cost.Class, error)) (*Fleet, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("fleet: %w", err)
+	}
+	if deps.Resolver == nil {
+		deps.Resolver = net.DefaultResolver
 	}
 	f := &Fleet{cfg: cfg.WithDefaults(), deps: deps, class: class, began: deps.Clock.Now()}
 	f.crew.leaving = make(map[kv.WorkerID]<-chan struct{})
@@ -80,13 +87,16 @@ func (f *Fleet) publish() {
 	var members []*Member
 	var served []Served
 	for _, w := range f.crew.workers {
+		if w.twin != nil {
+			continue
+		}
 		members = append(members, w.members...)
 		for _, m := range w.models {
 			served = append(served, Served{m, w.members})
 		}
 	}
 	v := NewView(members, served)
-	v.pending = slices.ContainsFunc(f.crew.workers, func(w *worker) bool { return w.models == nil })
+	v.pending = !f.crew.whole || slices.ContainsFunc(f.crew.workers, func(w *worker) bool { return w.models == nil && w.twin == nil })
 	f.view.Store(v)
 }
 
@@ -95,6 +105,7 @@ func (f *Fleet) publish() {
 func (f *Fleet) supervise(ctx context.Context, w *worker) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	wg.Go(func() { f.watchName(ctx, w) })
 	following, told, answered := false, false, false
 	for {
 		heard := w.Heard()
@@ -133,7 +144,7 @@ func (f *Fleet) supervise(ctx context.Context, w *worker) {
 			f.mu.Unlock()
 		}
 		pause := f.cfg.ProbeInterval
-		if !healthy || !following {
+		if !healthy || !following && !f.hasTwin(w) {
 			pause = f.cfg.RetryInterval
 		}
 		if f.deps.Clock.Sleep(ctx, pause) != nil {
@@ -159,6 +170,9 @@ func (f *Fleet) identify(ctx context.Context, w *worker) (engine.Identity, bool)
 		f.deps.Log.Warn("worker does not say what it is; asking again", "worker", w.Spec.URL, "err", err)
 		return id, false
 	}
+	if f.isTwin(w) {
+		return id, false
+	}
 	f.deps.Log.Info("worker identified", "worker", w.Spec.URL, "engine", id.Engine, "version", id.Version, "ranks", id.Ranks,
 		"block_tokens", id.BlockTokens, "events", id.Events, "guessed", id.Guessed)
 	if id.ApproximateReason != "" {
@@ -176,6 +190,7 @@ func (f *Fleet) identify(ctx context.Context, w *worker) (engine.Identity, bool)
 		f.mu.Lock()
 		w.members = f.newMembers(w.Worker, single.Class, id)
 		for _, m := range w.members {
+			m.Circuit = single.Circuit // whether it drains, and what is in flight, stays
 			m.SetHealthy(true)
 		}
 		f.publish()
@@ -207,6 +222,7 @@ func (f *Fleet) claimed(w *worker, events string) bool {
 // old values, which age.
 func (f *Fleet) scrape(ctx context.Context, w *worker, inlets []*Inlet) {
 	var boot bootWatch
+	told := false
 	for {
 		scrapeCtx, cancel := context.WithTimeout(ctx, f.cfg.ProbeTimeout)
 		t, err := w.Scrape(scrapeCtx)
@@ -216,6 +232,11 @@ func (f *Fleet) scrape(ctx context.Context, w *worker, inlets []*Inlet) {
 			f.deps.Log.Debug("scrape failed", "worker", w.Spec.URL, "err", err)
 		} else {
 			restarted, before := boot.observe(now, t.ProcessStartSeconds)
+			if boot.several && !told {
+				told = true
+				f.deps.Log.Warn("several engines answer under one address, as behind a Service or a balancer: their caches can't be told apart; "+
+					"name each worker, or find them by discovery", "worker", w.Spec.URL)
+			}
 			for _, in := range inlets {
 				if restarted {
 					f.restarted(in.Member, before)
@@ -233,6 +254,9 @@ func (f *Fleet) scrape(ctx context.Context, w *worker, inlets []*Inlet) {
 type bootWatch struct {
 	started engine.Value
 	at      clock.Instant // last seen with that start
+	// several says that a process older than the one before answered: that is no
+	// restart, there is more than one.
+	several bool
 }
 
 // observe reports whether the process is another one than last time, and when
@@ -240,6 +264,7 @@ type bootWatch struct {
 func (b *bootWatch) observe(now clock.Instant, started engine.Value) (restarted bool, before clock.Instant) {
 	restarted, before = b.started.Known && started.Known && b.started != started, b.at
 	if started.Known {
+		b.several = b.several || restarted && started.Value < b.started.Value
 		b.started, b.at = started, now
 	}
 	return restarted, before

@@ -24,16 +24,3 @@ func (m *Member) Grade(now clock.Instant) Grade {
 func lives(w *engine.Worker, heard uint64, err error) bool {
 	return err == nil || errors.Is(err, context.DeadlineExceeded) && w.Heard() > heard
 }
-
-// SetDraining makes the worker of an id, as the admin API shows it, get no new
-// requests, or get them again; false when there is no such worker.
-func (f *Fleet) SetDraining(id string, draining bool) bool {
-	found := false
-	for _, m := range f.View().Members {
-		if m.Worker.ID.String() == id {
-			m.Circuit.SetDraining(draining)
-			found = true
-		}
-	}
-	return found
-}

@@ -13,8 +13,9 @@ import (
 )
 
 // Admin returns the handler of the admin listener: /metrics, /explain/{id},
-// /workers, /index, /config, /healthz and /debug/pprof/, what drains a worker
-// (POST and DELETE /workers/{id}/drain), and decisions without a request to a
+// /workers, /index, /discovery, /config, /healthz and /debug/pprof/, what adds,
+// drains and removes workers (POST /workers, POST and DELETE /workers/{id}/drain,
+// DELETE /workers/{id}), and decisions without a request to a
 // worker (POST /v1/route and DELETE /v1/route/{id}). Where the config has a token,
 // every path but /healthz wants it as a bearer token.
 func (g *Gateway) Admin() http.Handler {
@@ -24,6 +25,9 @@ func (g *Gateway) Admin() http.Handler {
 	mux.HandleFunc("GET /workers", func(w http.ResponseWriter, _ *http.Request) { adminList(w, g.deps.Workers) })
 	mux.HandleFunc("GET /index", func(w http.ResponseWriter, _ *http.Request) { adminList(w, g.deps.Index) })
 	mux.HandleFunc("GET /config", func(w http.ResponseWriter, _ *http.Request) { adminList(w, g.deps.Config) })
+	mux.HandleFunc("GET /discovery", func(w http.ResponseWriter, _ *http.Request) { adminList(w, g.deps.Discovery) })
+	mux.HandleFunc("POST /workers", g.addWorker)
+	mux.HandleFunc("DELETE /workers/{id}", g.removeWorker)
 	mux.HandleFunc("POST /workers/{id}/drain", func(w http.ResponseWriter, r *http.Request) { g.setDraining(w, r, true) })
 	mux.HandleFunc("DELETE /workers/{id}/drain", func(w http.ResponseWriter, r *http.Request) { g.setDraining(w, r, false) })
 	mux.HandleFunc("POST /v1/route", g.askRoute)
@@ -90,16 +94,6 @@ func (g *Gateway) explain(w http.ResponseWriter, r *http.Request) {
 	}
 	failure{status: http.StatusNotFound, kind: invalidRequest, code: "unknown_request_id",
 		say: "no decision is known for this request id: too long ago, made by another replica, or never made"}.write(w, openAI)
-}
-
-// setDraining answers POST and DELETE /workers/{id}/drain.
-func (g *Gateway) setDraining(w http.ResponseWriter, r *http.Request, draining bool) {
-	if g.deps.SetDraining == nil || !g.deps.SetDraining(r.PathValue("id"), draining) {
-		failure{status: http.StatusNotFound, kind: invalidRequest, code: "unknown_worker",
-			say: "no worker has this id; GET /workers lists them"}.write(w, openAI)
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
 }
 
 // adminList answers with what get returns; an empty list where get is nil.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/engine"
+	"github.com/rhizome-router/rhizome/kv"
 	"github.com/rhizome-router/rhizome/prompt"
 	"github.com/rhizome-router/rhizome/route"
 )
@@ -29,8 +30,17 @@ type Decider interface {
 	Done(d *route.Decision, o route.Outcome)
 }
 
+// Registry decides which workers there are; *fleet.Registry is the one of the
+// product. Errors wrap fleet.ErrNoWorker where no worker has the id; others say
+// what is wrong with a spec.
+type Registry interface {
+	Add(spec engine.Spec) (kv.WorkerID, error)
+	Remove(id kv.WorkerID) error
+	SetDraining(id kv.WorkerID, draining bool) error
+}
+
 // Deps is what a gateway needs from the rest of the house. Only Ready,
-// Workers, Index, Config, Explain, Preview, SetDraining and Tracer may be nil.
+// Workers, Index, Discovery, Config, Explain, Preview, Registry and Tracer may be nil.
 type Deps struct {
 	Decider Decider
 	// Models returns the union of the models that healthy workers serve.
@@ -44,6 +54,9 @@ type Deps struct {
 	// Index returns what the admin API shows as /index: what the workers hold,
 	// and how that is known.
 	Index func() any
+	// Discovery returns what the admin API shows as /discovery: how the sources
+	// of workers stand.
+	Discovery func() any
 	// Config returns what the admin API shows as /config: the settings in force,
 	// without secrets.
 	Config func() any
@@ -57,9 +70,8 @@ type Deps struct {
 	Gatherer   prometheus.Gatherer
 	Log        *slog.Logger
 	Clock      clock.Clock
-	// SetDraining makes a worker, named by its id, get no new requests, or get
-	// them again; false when there is no such worker. The admin API calls it.
-	SetDraining func(worker string, draining bool) bool
+	// Registry takes what the admin API decides of workers; nil: it can't.
+	Registry Registry
 	// Tracer records what happens to requests, each as a span; nil: nothing is
 	// recorded.
 	Tracer trace.Tracer

@@ -145,8 +145,8 @@ func TestModelsAndHealth(t *testing.T) {
 // own nor across origins.
 func TestRule09_AdminWithoutATokenIsNoPages(t *testing.T) {
 	r := newRig(t, Config{})
-	drained := 0
-	r.g.deps.SetDraining = func(string, bool) bool { drained++; return true }
+	registry := new(countingRegistry)
+	r.g.deps.Registry = registry
 	for _, c := range []struct {
 		host, header string
 		status       int
@@ -160,7 +160,7 @@ func TestRule09_AdminWithoutATokenIsNoPages(t *testing.T) {
 		{"[::1]:8081", "", 204},
 		{"127.0.0.1", "", 204},
 	} {
-		req := httptest.NewRequest("POST", "/workers/w0/drain", nil)
+		req := httptest.NewRequest("POST", "/workers/00000000000000a0/drain", nil)
 		req.Host = c.host
 		if name, value, ok := strings.Cut(c.header, ": "); ok {
 			req.Header.Set(name, value)
@@ -171,8 +171,8 @@ func TestRule09_AdminWithoutATokenIsNoPages(t *testing.T) {
 			t.Errorf("%+v gave %d %s", c, w.Code, w.Body)
 		}
 	}
-	if drained != 3 {
-		t.Errorf("%d drains", drained)
+	if registry.drains != 3 {
+		t.Errorf("%d drains", registry.drains)
 	}
 }
 

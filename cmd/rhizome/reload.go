@@ -80,14 +80,14 @@ func (r *replica) apply(next *config.Loaded) error {
 	if err := next.CheckReload(r.inForce.Load().running); err != nil {
 		return err
 	}
-	if len(next.Config.Workers) == 0 {
-		return errors.New("no workers are left: name at least one under workers")
+	if len(next.Config.Workers) == 0 && !next.Config.Discovery.Any() {
+		return errors.New("no workers are left: name at least one under workers, or where to find them under discovery")
 	}
 	front, err := r.front.Load().gateway.With(next.Config.Gateway)
 	if err != nil {
 		return err
 	}
-	if err := r.fleet.SetWorkers(next.Config.Workers); err != nil {
+	if err := r.discover(next.Config); err != nil {
 		return err
 	}
 	r.router.Reconfigure(next.Config.Route)

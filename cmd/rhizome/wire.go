@@ -22,6 +22,7 @@ import (
 	"github.com/rhizome-router/rhizome/config"
 	"github.com/rhizome-router/rhizome/cost"
 	"github.com/rhizome-router/rhizome/engine"
+	"github.com/rhizome-router/rhizome/engine/discover"
 	"github.com/rhizome-router/rhizome/engine/model"
 	"github.com/rhizome-router/rhizome/fleet"
 	"github.com/rhizome-router/rhizome/gateway"
@@ -33,15 +34,19 @@ import (
 // replica is one router: its parts in the order of the house, and its two
 // listeners, which are open before run is called.
 type replica struct {
-	fleet  *fleet.Fleet
-	router *route.Router
-	traces *otlp.Exporter // nil: none
-	front  atomic.Pointer[front]
-	data   net.Listener
-	admin  net.Listener
-	grace  time.Duration
-	log    *slog.Logger
-	level  *slog.LevelVar
+	fleet *fleet.Fleet
+	// registry is who is in the fleet, by the configuration, what discovery finds
+	// and what the admin API decided.
+	registry  *fleet.Registry
+	discovery *discover.Runner
+	router    *route.Router
+	traces    *otlp.Exporter // nil: none
+	front     atomic.Pointer[front]
+	data      net.Listener
+	admin     net.Listener
+	grace     time.Duration
+	log       *slog.Logger
+	level     *slog.LevelVar
 
 	inForce atomic.Pointer[inForce]
 }
@@ -54,8 +59,8 @@ type front struct {
 
 // newReplica puts a replica together and opens its listeners.
 func newReplica(loaded *config.Loaded, sh *shell) (*replica, error) {
-	if len(loaded.Config.Workers) == 0 {
-		return nil, errors.New("no workers: name at least one with --worker or in the configuration file, or try rhizome demo")
+	if len(loaded.Config.Workers) == 0 && !loaded.Config.Discovery.Any() {
+		return nil, errors.New("no workers: name at least one with --worker or in the configuration file, or where to find them (discovery), or try rhizome demo")
 	}
 	r := &replica{grace: loaded.Config.Grace, log: sh.log, level: sh.level}
 	r.inForce.Store(&inForce{running: loaded, since: time.Now(), succeeded: true})
@@ -74,12 +79,18 @@ func (r *replica) build(cfg config.Config) (err error) {
 
 	cfg.Index.Seed, cfg.Approx.Seed, cfg.Route.Seed = seed, seed, seed
 	prefixes, sent := index.New(cfg.Index), index.NewApprox(cfg.Approx)
+	cfg.Fleet.Guard.Own = r.listensAt
 	r.fleet, err = fleet.New(cfg.Fleet, fleet.Deps{Index: prefixes, Approx: sent, Clock: time, Log: r.log}, cfg.Workers, classOf)
 	if err != nil {
 		return err
 	}
+	r.registry = fleet.NewRegistry(r.fleet)
+	r.discovery = &discover.Runner{Sink: r.registry.Sink, Log: r.log}
+	if err := r.discover(cfg); err != nil {
+		return err
+	}
 	r.router = route.New(cfg.Route, route.Deps{Fleet: r.fleet, Index: prefixes, Approx: sent, Clock: time})
-	registry.MustRegister(r.fleet.Collector(), r.router.Collector(), newConfigMetrics(&r.inForce))
+	registry.MustRegister(r.fleet.Collector(), r.registry.Collector(), r.router.Collector(), newConfigMetrics(&r.inForce))
 	host, _ := os.Hostname()
 	name := cmp.Or(cfg.Name, host, "rhizome")
 	var tracer trace.Tracer
@@ -90,11 +101,11 @@ func (r *replica) build(cfg config.Config) (err error) {
 		tracer = r.traces.Tracer()
 	}
 	door, err := gateway.New(cfg.Gateway, gateway.Deps{
-		Decider: r.router, Models: func() []engine.Model { return r.fleet.View().Models() }, Ready: r.fleet.Ready,
+		Decider: r.router, Models: func() []engine.Model { return r.fleet.View().Models() }, Ready: r.registry.Ready,
 		Workers: func() any { return r.fleet.Describe() },
-		Index:   func() any { return r.fleet.DescribeIndex() },
+		Index:   func() any { return r.fleet.DescribeIndex() }, Discovery: func() any { return r.registry.Describe() },
 		Config:  func() any { return r.inForce.Load().describe() },
-		Explain: func(id string) (any, bool) { return r.router.Explain(id) }, Preview: r.router.Preview, SetDraining: r.fleet.SetDraining,
+		Explain: func(id string) (any, bool) { return r.router.Explain(id) }, Preview: r.router.Preview, Registry: r.registry,
 		Registerer: registry, Gatherer: registry, Log: r.log, Clock: time, Replica: name, Tracer: tracer,
 	})
 	if err != nil {
@@ -132,6 +143,7 @@ func (r *replica) run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	var adminErr error
 	wg.Go(func() { r.fleet.Run(house) })
+	wg.Go(func() { r.discovery.Run(house) })
 	wg.Go(func() {
 		admin := http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { r.front.Load().admin.ServeHTTP(w, q) })
 		if adminErr = gateway.Serve(house, r.admin, admin, r.grace, r.log); adminErr != nil {

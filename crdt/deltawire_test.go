@@ -33,7 +33,7 @@ func TestDeltaReadsAsWritten(t *testing.T) {
 		got, err := ReadDelta(wire[len("before"):])
 		for i := range d.Items {
 			it := &d.Items[i]
-			it.Age = millisUp(it.Age) * nanosPerMilli
+			it.Age = (it.Age + nanosPerMilli - 1) / nanosPerMilli * nanosPerMilli
 			if it.Remaining >= 0 {
 				it.Remaining -= it.Remaining % nanosPerMilli
 			}

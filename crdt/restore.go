@@ -1,16 +1,15 @@
 package crdt
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 
+	"github.com/rhizome-router/rhizome/crdt/wire"
 	"github.com/rhizome-router/rhizome/index"
 	"github.com/rhizome-router/rhizome/kv"
-	"github.com/vmihailenco/msgpack/v5"
 )
 
 // ErrSnapshot says that bytes aren't a snapshot that this stream can take.
@@ -57,40 +56,25 @@ var (
 )
 
 func (d *restorer) envelope(snapshot []byte) error {
-	r := bytes.NewReader(snapshot)
-	m := msgpack.NewDecoder(r)
-	n, err := m.DecodeArrayLen()
-	if err != nil {
-		return fmt.Errorf("length: %w", err)
-	}
-	version, err := m.DecodeUint64()
-	if err != nil {
+	r := wire.NewReader(snapshot)
+	n := r.Array(1)
+	version := r.Uint(math.MaxUint64)
+	if err := r.Err(); err != nil {
 		return fmt.Errorf("version: %w", err)
 	}
 	if version != snapshotVersion || n != snapshotFields {
 		return fmt.Errorf("%w: %d with %d fields, want %d with %d", errVersion, version, n, snapshotVersion, snapshotFields)
 	}
-	counted, err1 := m.DecodeBool()
-	main, err2 := m.DecodeInt64()
-	next, err3 := m.DecodeUint64()
-	skips, err4 := column(m, r, snapshot)
-	marks, err5 := column(m, r, snapshot)
-	digest, err6 := m.DecodeUint64()
-	err = errors.Join(err1, err2, err3, err4, err5, err6)
+	counted, main, next := r.Bool(), r.Int(-1, math.MaxUint16), r.Uint(endOfLog-1)
+	skips, marks, digest := r.Data(len(snapshot)), r.Data(len(snapshot)), r.Uint(math.MaxUint64)
 	for _, c := range d.columns.all() {
-		if err == nil {
-			*c, err = column(m, r, snapshot)
-		}
+		*c = r.Data(len(snapshot))
 	}
 	switch {
-	case err != nil:
-		return err
-	case r.Len() > 0:
-		return errLeftOver
+	case r.End() != nil:
+		return r.End()
 	case counted != d.counted:
 		return errCounted
-	case main < -1 || main > math.MaxUint16 || next == endOfLog:
-		return errOrder
 	case len(d.shapes) > d.max:
 		return fmt.Errorf("%w: %d of %d", errTooMany, len(d.shapes), d.max)
 	}
@@ -103,20 +87,6 @@ func (d *restorer) envelope(snapshot []byte) error {
 		return errDigest
 	}
 	return nil
-}
-
-// column reads a byte string without copying it.
-func column(m *msgpack.Decoder, r *bytes.Reader, all []byte) ([]byte, error) {
-	n, err := m.DecodeBytesLen()
-	if err != nil {
-		return nil, err
-	}
-	if n < 0 || n > r.Len() {
-		return nil, io.ErrUnexpectedEOF
-	}
-	at := len(all) - r.Len()
-	_, err = r.Seek(int64(n), io.SeekCurrent)
-	return all[at : at+n : at+n], err
 }
 
 func (d *restorer) readSkips(b []byte) error {

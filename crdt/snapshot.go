@@ -1,15 +1,14 @@
 package crdt
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/rhizome-router/rhizome/crdt/wire"
 	"github.com/rhizome-router/rhizome/kv"
-	"github.com/vmihailenco/msgpack/v5"
 )
 
 // ErrTruncated says that a stream can't be given away because its own copy is
@@ -71,21 +70,19 @@ func (s *Stream) Snapshot() ([]byte, error) {
 	if s.base.rooted {
 		main = int(s.base.main)
 	}
-	var buf bytes.Buffer
-	buf.Grow(256 + len(skips) + len(marks) + len(c.hashes) + len(c.shapes) + len(c.values) + len(c.parents) + len(c.counts))
-	e := msgpack.NewEncoder(&buf)
-	err := errors.Join(e.EncodeArrayLen(snapshotFields), e.EncodeUint(snapshotVersion), e.EncodeBool(s.cfg.Counted),
-		e.EncodeInt(int64(main)), e.EncodeUint(s.next))
-	column := func(b []byte) error { // EncodeBytes writes nil for an empty one
-		err := e.EncodeBytesLen(len(b))
-		buf.Write(b)
-		return err
-	}
-	err = errors.Join(err, column(skips), column(marks), e.EncodeUint(s.Digest()))
+	out := wire.NewWriter(make([]byte, 0, 256+len(skips)+len(marks)+len(c.hashes)+len(c.shapes)+len(c.values)+len(c.parents)+len(c.counts)))
+	out.Array(snapshotFields)
+	out.Uint(snapshotVersion)
+	out.Bool(s.cfg.Counted)
+	out.Int(int64(main))
+	out.Uint(s.next)
+	out.Data(skips)
+	out.Data(marks)
+	out.Uint(s.Digest())
 	for _, b := range c.all() {
-		err = errors.Join(err, column(*b))
+		out.Data(*b)
 	}
-	return buf.Bytes(), err
+	return out.Bytes(), nil
 }
 
 // columns is a base's entries as a snapshot holds them.

@@ -78,3 +78,11 @@ func (s *Stream) From(seq uint64) (entries iter.Seq[Entry], ok bool) {
 		}
 	}, true
 }
+
+// PieceBytes estimates what the log from number seq on takes on the wire.
+func (s *Stream) PieceBytes(seq uint64) int {
+	if n := len(s.ring.batches); n > 0 && seq < s.next {
+		return int(float64(s.ring.bytes) / float64(n) * float64(min(uint64(n), s.next-seq)))
+	}
+	return 0
+}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -398,14 +397,6 @@ func liveSessions(e *Endpoint) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.live)
-}
-
-func addrsOf(all []*Endpoint) []netip.AddrPort {
-	var out []netip.AddrPort
-	for _, e := range all {
-		out = append(out, e.Self().Addr)
-	}
-	return out
 }
 
 // value returns what a counter or a gauge stands at.

@@ -29,9 +29,9 @@ type DemoConfig struct {
 	// Chat is the conversations to hold. The zero value means
 	// [workload.DefaultChat].
 	Chat workload.Chat
-	// RestartAfter > 0 drains and restarts one worker that long after the
-	// start, in wall time.
-	RestartAfter time.Duration
+	// RestartWorkerAfter > 0 drains and restarts one worker that long after the
+	// start, in wall time; RestartRouterAfter ends the router and starts another.
+	RestartWorkerAfter, RestartRouterAfter time.Duration
 
 	// StartWorkers starts n workers; see [EmulatedWorkers].
 	StartWorkers func(ctx context.Context, n int) (*Workers, error)
@@ -105,15 +105,22 @@ type DemoSummary struct {
 	// Blocks that came into the workers' HBM, and those that had to go from it.
 	StoredBlocks  int64 `json:"stored_blocks"`
 	EvictedBlocks int64 `json:"evicted_blocks"`
-	// WorkerRestarts is how many workers were drained and restarted.
+	// WorkerRestarts is how many workers were drained and restarted,
+	// RouterRestarts how often the router was.
 	WorkerRestarts int `json:"worker_restarts"`
+	RouterRestarts int `json:"router_restarts"`
 
-	PromptTokens   int64   `json:"prompt_tokens"`
-	OutputTokens   int64   `json:"output_tokens"`
-	TTFTMeanMillis Figure  `json:"ttft_mean_ms"`
-	TTFTP99Millis  Figure  `json:"ttft_p99_ms"`
-	Workers        int     `json:"workers"`
-	WallSeconds    float64 `json:"wall_seconds"`
+	PromptTokens   int64  `json:"prompt_tokens"`
+	OutputTokens   int64  `json:"output_tokens"`
+	TTFTMeanMillis Figure `json:"ttft_mean_ms"`
+	TTFTP99Millis  Figure `json:"ttft_p99_ms"`
+	// The share of prompt tokens that were cached, by when the requests were sent;
+	// unknown where no duration was given. What restarts does so in between.
+	HitShareFirstHalf  Figure `json:"hit_share_first_half"`
+	HitShareSecondHalf Figure `json:"hit_share_second_half"`
+
+	Workers     int     `json:"workers"`
+	WallSeconds float64 `json:"wall_seconds"`
 
 	LastError string `json:"last_error,omitempty"`
 }
@@ -143,8 +150,8 @@ func (cfg DemoConfig) withDefaults() (DemoConfig, error) {
 	if err := cfg.Chat.Validate(); err != nil {
 		return cfg, err
 	}
-	if cfg.RestartAfter < 0 {
-		return cfg, fmt.Errorf("a restart after %v, want 0 or more", cfg.RestartAfter)
+	if min(cfg.RestartWorkerAfter, cfg.RestartRouterAfter) < 0 {
+		return cfg, fmt.Errorf("restarts after %v and %v, want 0 or more", cfg.RestartWorkerAfter, cfg.RestartRouterAfter)
 	}
 	if cfg.StartWorkers == nil || cfg.StartRouter == nil || cfg.Out == nil {
 		return cfg, errors.New("StartWorkers, StartRouter and Out must be set")
@@ -162,16 +169,21 @@ const answerTimeout = 2 * time.Minute
 type demo struct {
 	cfg     DemoConfig
 	workers *Workers
-	router  *Router
 	client  *client
+	alive   context.Context // of what the demo started
+	gate    gate            // of the router
 	format  format
 	start   clock.Instant
 
-	meter    *meter
-	mu       sync.Mutex // guards the next
-	byTTFT   map[string]*ttftOf
-	lastErr  error
-	restarts int
+	meter          *meter
+	mu             sync.Mutex // guards the next
+	router         *Router
+	past           RouterStats // of routers before it
+	byTTFT         map[string]*ttftOf
+	halves         [2]half
+	lastErr        error
+	workerRestarts int
+	routerRestarts int
 }
 
 // ttftOf sums up the TTFT seen of one worker.
@@ -203,16 +215,17 @@ func Demo(ctx context.Context, cfg DemoConfig) (_ DemoSummary, err error) {
 	if err != nil {
 		return DemoSummary{}, fmt.Errorf("demo: start the router: %w", err)
 	}
-	defer closing(&err, "router", router.Close)
 	if !started() {
+		defer closing(&err, "router", router.Close)
 		return DemoSummary{}, fmt.Errorf("demo: ended while it started: %w", ctx.Err())
 	}
 
 	d := &demo{
-		cfg: cfg, workers: workers, router: router, start: cfg.Clock.Now(),
+		cfg: cfg, alive: alive, workers: workers, router: router, start: cfg.Clock.Now(),
 		client: newClient(cfg.Transport, cfg.Clock, answerTimeout),
 		meter:  newMeter(cfg.Speedup), byTTFT: make(map[string]*ttftOf),
 	}
+	defer closing(&err, "router", d.closeRouter)
 	defer d.client.Close()
 	if d.format, err = newFormat(workers.Model); err != nil {
 		return DemoSummary{}, fmt.Errorf("demo: %w", err)
@@ -242,10 +255,9 @@ func (d *demo) run(ctx context.Context) (DemoSummary, error) {
 	drawing, stopDrawing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopDrawing()
 	var timer, drawer, restarter sync.WaitGroup
-	var restartErr error
-	if d.cfg.RestartAfter > 0 {
-		restarter.Go(func() { restartErr = d.restart(sending) })
-	}
+	var workerErr, routerErr error
+	restarter.Go(func() { workerErr = d.restartWorker(sending) })
+	restarter.Go(func() { routerErr = d.restartRouter(sending) })
 	if d.cfg.Duration > 0 {
 		timer.Go(func() {
 			_ = d.cfg.Clock.Sleep(sending, d.cfg.Duration)
@@ -263,8 +275,8 @@ func (d *demo) run(ctx context.Context) (DemoSummary, error) {
 	drawer.Wait()
 
 	sum := d.summary()
-	if restartErr != nil {
-		return sum, fmt.Errorf("demo: %w", restartErr)
+	if err := errors.Join(workerErr, routerErr); err != nil {
+		return sum, fmt.Errorf("demo: %w", err)
 	}
 	if d.cfg.JSON {
 		enc := json.NewEncoder(d.cfg.Out)
@@ -281,25 +293,6 @@ func (d *demo) run(ctx context.Context) (DemoSummary, error) {
 	return sum, nil
 }
 
-// restart restarts a worker when it is time, unless sending ends before.
-func (d *demo) restart(sending context.Context) error {
-	if d.workers.Restart == nil {
-		return errors.New("restart a worker: these can't be restarted")
-	}
-	if d.cfg.Clock.Sleep(sending, d.cfg.RestartAfter) != nil {
-		return nil
-	}
-	// The last one: the first ones have the lead of those who were there when
-	// all were alike.
-	if err := d.workers.Restart(len(d.workers.Lines) - 1); err != nil {
-		return fmt.Errorf("restart a worker: %w", err)
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.restarts++
-	return nil
-}
-
 // add counts one answer. What the end of the demo cut off counts as nothing.
 func (d *demo) add(r *result) {
 	if r.Kind == KindCancelled {
@@ -312,6 +305,9 @@ func (d *demo) add(r *result) {
 		d.lastErr = r.Err
 		return
 	}
+	h := &d.halves[d.halfOf(r.Sent)]
+	h.prompt += int64(r.Usage.PromptTokens)
+	h.cached += int64(r.Usage.CachedTokens)
 	w := d.byTTFT[r.Emulated.Worker]
 	if w == nil && len(d.byTTFT) == maxWorkers {
 		return
@@ -336,13 +332,13 @@ func (d *demo) workerTTFT(name string) Figure {
 
 func (d *demo) summary() DemoSummary {
 	m := d.meter.measures()
-	r := d.router.Stats()
+	r := d.routerStats()
 	sum := DemoSummary{
 		Requests: m.Requests, Failed: m.Errors, ErrorKinds: m.ErrorKinds,
 		CachedTokensPredicted: r.CachedPredicted, CachedTokensActual: r.CachedActual, CachedTokensAbsError: r.CachedAbsError,
 		PromptTokens: m.PromptTokens, OutputTokens: m.OutputTokens,
 		TTFTMeanMillis: m.TTFTMeanMillis, TTFTP99Millis: m.TTFTP99Millis,
-		Workers: len(d.workers.Lines), WallSeconds: d.cfg.Clock.Now().Sub(d.start).Seconds(),
+		HitShareFirstHalf: unknown, HitShareSecondHalf: unknown, Workers: len(d.workers.Lines), WallSeconds: d.cfg.Clock.Now().Sub(d.start).Seconds(),
 	}
 	for _, w := range d.workers.Stats() {
 		sum.HitHBMTokens += w.HitHBMTokens
@@ -352,7 +348,10 @@ func (d *demo) summary() DemoSummary {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	sum.WorkerRestarts = d.restarts
+	sum.WorkerRestarts, sum.RouterRestarts = d.workerRestarts, d.routerRestarts
+	if d.cfg.Duration > 0 {
+		sum.HitShareFirstHalf, sum.HitShareSecondHalf = d.halves[0].hitShare(), d.halves[1].hitShare()
+	}
 	if d.lastErr != nil {
 		sum.LastError = d.lastErr.Error()
 	}

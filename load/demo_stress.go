@@ -21,13 +21,7 @@ const (
 // the model thinks, which conversations send back and the chat template leaves
 // out. It returns cfg and the fleet with that in them.
 func Stress(cfg DemoConfig, fleet emulator.GroupConfig) (DemoConfig, emulator.GroupConfig) {
-	if cfg.Once && cfg.Duration <= 0 {
-		cfg.Duration = defaultDuration
-	}
-	cfg.RestartAfter = defaultDuration / 2
-	if cfg.Duration > 0 {
-		cfg.RestartAfter = cfg.Duration / 2
-	}
+	cfg.RestartWorkerAfter = Middle(cfg.Duration)
 	cfg.Chat = workload.DefaultChat()
 	// Ids have no template, and what is said in a conversation must outweigh the
 	// system prompts, which are easy.

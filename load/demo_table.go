@@ -116,7 +116,7 @@ func (d *demo) table() []string {
 	if more := len(stats) - maxRows; more > 0 {
 		lines = append(lines, fmt.Sprintf("… and %d more", more))
 	}
-	m, r := d.meter.measures(), d.router.Stats()
+	m, r := d.meter.measures(), d.routerStats()
 	row("all", all, (Figure(fill) / Figure(len(stats))).percent(), m.TTFTMeanMillis)
 	return append(lines, "", fmt.Sprintf("answers %d   failed %d   TTFT mean %s p99 %s   %.0f s",
 		m.Requests, m.Errors, millis(m.TTFTMeanMillis), millis(m.TTFTP99Millis), d.cfg.Clock.Now().Sub(d.start).Seconds()),
@@ -133,7 +133,7 @@ func (d *demo) line() string {
 		all.HitHBMTokens += w.HitHBMTokens
 		all.HitTierTokens += w.HitTierTokens
 	}
-	m, r := d.meter.measures(), d.router.Stats()
+	m, r := d.meter.measures(), d.routerStats()
 	return fmt.Sprintf("%.0fs: %d answers, %d failed, %d running, %d waiting, hit %s+%s, cached %s/%s, TTFT %s",
 		d.cfg.Clock.Now().Sub(d.start).Seconds(), m.Requests, m.Errors, all.Running, all.Waiting, tokens(all.HitHBMTokens),
 		tokens(all.HitTierTokens), tokens(r.CachedPredicted), tokens(r.CachedActual), millis(m.TTFTMeanMillis))
@@ -148,8 +148,11 @@ func (s DemoSummary) lines() []string {
 		fmt.Sprintf("prompt tokens %s: found in HBM %s, in lower tiers %s", tokens(s.PromptTokens), tokens(s.HitHBMTokens), tokens(s.HitTierTokens)),
 		fmt.Sprintf("cached tokens: the router predicted %s, the answers told it %s; off by %s over the requests",
 			tokens(s.CachedTokensPredicted), tokens(s.CachedTokensActual), share(s.CachedTokensAbsError, s.CachedTokensActual)),
-		fmt.Sprintf("KV blocks stored in HBM %d, evicted %d (%s); workers restarted %d",
-			s.StoredBlocks, s.EvictedBlocks, share(s.EvictedBlocks, s.StoredBlocks), s.WorkerRestarts),
+		fmt.Sprintf("KV blocks stored in HBM %d, evicted %d (%s); restarts: %d of workers, %d of the router",
+			s.StoredBlocks, s.EvictedBlocks, share(s.EvictedBlocks, s.StoredBlocks), s.WorkerRestarts, s.RouterRestarts),
+	}
+	if s.HitShareFirstHalf.Known() && s.HitShareSecondHalf.Known() {
+		lines = append(lines, fmt.Sprintf("hit share %s in the first half, %s in the second", s.HitShareFirstHalf.percent(), s.HitShareSecondHalf.percent()))
 	}
 	for _, kind := range slices.Sorted(maps.Keys(s.ErrorKinds)) {
 		lines = append(lines, fmt.Sprintf("failed: %d × %s", s.ErrorKinds[kind], kind))

@@ -64,9 +64,13 @@ func (d *demo) converse(ctx, sending context.Context, n int) {
 			return
 		}
 		c.ask(k)
+		if d.gate.enter(sending) != nil {
+			return
+		}
 		b := d.client.bodies.get()
 		b.buf = c.body(b.buf, d.format, turn.OutputTokens)
-		res := d.client.do(ctx, d.router.URL+c.path(), b, c.onData)
+		res := d.client.do(ctx, d.url()+c.path(), b, c.onData)
+		d.gate.leave()
 		b.release()
 		d.add(&res)
 		if res.Kind != "" {
@@ -75,6 +79,13 @@ func (d *demo) converse(ctx, sending context.Context, n int) {
 		}
 		c.answered()
 	}
+}
+
+// url returns where the router is now.
+func (d *demo) url() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.router.URL
 }
 
 // conversation is one session with its real answers: the growing prompt, as

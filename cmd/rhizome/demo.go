@@ -14,17 +14,18 @@ import (
 )
 
 type demoCommand struct {
-	Workers  int           `help:"How many emulated workers." default:"4"`
-	Preset   string        `help:"Engine, model and accelerator to emulate: ${enum}." enum:"${presets}" default:"llama3-8b-h100"`
-	Speedup  float64       `help:"How many times faster than life they run." default:"10"`
-	Pool     *int          `help:"KV tokens in each worker's HBM. 0: the preset's; default: 24000, or 120000 with --stress, so that a short demo shows lower tiers at work."`
-	Policy   string        `help:"How workers are chosen: ${enum}." enum:"${policies}" default:"rhizome"`
-	Once     bool          `help:"End by itself, with a summary."`
-	Duration time.Duration `help:"How long to send new turns; default: until Ctrl-C, or 20s with --once."`
-	Stress   bool          `help:"Make it hard: late KV events, small pools, a worker that restarts, a chat template that leaves thinking out."`
-	JSON     bool          `help:"Print the summary as JSON and nothing else."`
-	Listen   string        `help:"The router's data address; port 0 takes a free one." default:"127.0.0.1:0"`
-	Admin    string        `help:"The router's admin address." default:"127.0.0.1:0"`
+	Workers       int           `help:"How many emulated workers." default:"4"`
+	Preset        string        `help:"Engine, model and accelerator to emulate: ${enum}." enum:"${presets}" default:"llama3-8b-h100"`
+	Speedup       float64       `help:"How many times faster than life they run." default:"10"`
+	Pool          *int          `help:"KV tokens in each worker's HBM. 0: the preset's; default: 24000, or 120000 with --stress, so that a short demo shows lower tiers at work."`
+	Policy        string        `help:"How workers are chosen: ${enum}." enum:"${policies}" default:"rhizome"`
+	Once          bool          `help:"End by itself, with a summary."`
+	Duration      time.Duration `help:"How long to send new turns; default: until Ctrl-C, or 20s with --once."`
+	Stress        bool          `help:"Make it hard: late KV events, small pools, a worker that restarts, a chat template that leaves thinking out."`
+	JSON          bool          `help:"Print the summary as JSON and nothing else."`
+	RestartRouter bool          `help:"End the router half-way through (or after 10s) and start another."`
+	Listen        string        `help:"The router's data address; port 0 takes a free one." default:"127.0.0.1:0"`
+	Admin         string        `help:"The router's admin address." default:"127.0.0.1:0"`
 }
 
 func (c *demoCommand) Run(sh *shell) error {
@@ -43,6 +44,9 @@ func (c *demoCommand) Run(sh *shell) error {
 	fleet := emulator.GroupConfig{AnyPorts: true, Config: emulator.Config{
 		Preset: preset, Speedup: c.Speedup, PoolTokens: c.pool(), Log: sh.log,
 	}}
+	if c.RestartRouter {
+		cfg.RestartRouterAfter = load.Middle(c.Duration)
+	}
 	if c.Stress {
 		cfg, fleet = load.Stress(cfg, fleet)
 	}

@@ -58,7 +58,7 @@ func newAsked(t *testing.T, cfg Config) (*Gateway, *quietFleet, *route.Router) {
 		f.members = append(f.members, m)
 	}
 	f.view = fleet.NewView(f.members, []fleet.Served{{Model: engine.Model{ID: "m"}, Members: f.members}})
-	router := route.New(route.Config{Policy: route.Rhizome, Weights: cost.DefaultWeights(), Article: cost.DefaultArticle(), Seed: 1},
+	router := route.New(route.Config{Policy: route.Rhizome, Weights: cost.DefaultWeights(), NearTie: route.DefaultMargins(), Article: cost.DefaultArticle(), Seed: 1},
 		route.Deps{Fleet: f, Index: prefixes, Approx: index.NewApprox(index.ApproxConfig{MaxEntries: 1 << 12}), Clock: clock.Real()})
 	registry := prometheus.NewRegistry()
 	g, err := New(cfg, Deps{Decider: router, Models: func() []engine.Model { return f.view.Models() }, Preview: router.Preview,

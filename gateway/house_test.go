@@ -80,7 +80,7 @@ func TestRule05_LedgersReturnToZero(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	router := route.New(route.Config{Policy: route.Rhizome, Weights: cost.DefaultWeights(), Article: cost.DefaultArticle(), Seed: 1},
+	router := route.New(route.Config{Policy: route.Rhizome, Weights: cost.DefaultWeights(), NearTie: route.DefaultMargins(), Article: cost.DefaultArticle(), Seed: 1},
 		route.Deps{Fleet: workers, Index: prefixes, Approx: sent, Clock: time0})
 	g, err := gateway.New(gateway.Config{FirstByteTimeout: time.Second}, gateway.Deps{Decider: router,
 		Models: func() []engine.Model { return workers.View().Models() }, Registerer: registry, Gatherer: registry, Log: log, Clock: time0, Replica: "r"})

@@ -76,7 +76,7 @@ func newLab(tb testing.TB, policy route.Policy, weights cost.Weights) *lab {
 		l.members, l.engines = append(l.members, m), append(l.engines, e)
 	}
 	l.view = fleet.NewView(l.members, []fleet.Served{{Model: engine.Model{ID: "m"}, Members: l.members}})
-	l.router = route.New(route.Config{Policy: policy, Weights: weights, Article: cost.DefaultArticle(), Seed: 1},
+	l.router = route.New(route.Config{Policy: policy, Weights: weights, NearTie: route.DefaultMargins(), Article: cost.DefaultArticle(), Seed: 1},
 		route.Deps{Fleet: l, Index: prefixes, Approx: index.NewApprox(index.ApproxConfig{}), Clock: &l.clock})
 	return l
 }

@@ -17,6 +17,14 @@ type Config struct {
 	// Weights are the exchange rates of the policy rhizome, 0 or more. Nobody
 	// should need to change them; an experiment may.
 	Weights cost.Weights `yaml:"weights"`
+	// NearTie makes the band within which costs count as equal, each margin 0 or
+	// more.
+	NearTie Margins `yaml:"near_tie"`
+	// TemperatureMicros, T, makes the policies rhizome and article draw workers
+	// with probabilities in proportion to e^(−(cost − least)/T), up to 1e9; 0:
+	// the cheapest. A draw spreads what a wrong model would pile up, and costs
+	// about T a request.
+	TemperatureMicros float64 `yaml:"temperature_micros" config:"zero"`
 	// Article holds the parameters of the policy article, 0 or more.
 	Article cost.Article `yaml:"article"`
 	// SlowStart is how long it takes until a worker that just appeared, or came
@@ -43,13 +51,15 @@ type Config struct {
 
 // DefaultConfig is what the product ships with.
 func DefaultConfig() Config {
-	return Config{Policy: Rhizome, Weights: cost.DefaultWeights(), Article: cost.DefaultArticle(), SlowStart: 30 * time.Second, Explained: defaultExplained}
+	return Config{Policy: Rhizome, Weights: cost.DefaultWeights(), NearTie: DefaultMargins(), Article: cost.DefaultArticle(), SlowStart: 30 * time.Second, Explained: defaultExplained}
 }
 
 const (
 	defaultExplained = 4096
 	maxExplained     = 1_000_000
 	maxSlowStart     = time.Hour
+
+	maxTemperatureMicros = 1e9
 )
 
 // Validate says what in c can't work; each problem begins with its key.
@@ -66,6 +76,8 @@ func (c *Config) Validate() error {
 		{"weights.own_decode", w.OwnDecode}, {"weights.prefill_externality", w.PrefillExternality},
 		{"weights.kv_externality", w.KVExternality}, {"weights.queue_externality", w.QueueExternality},
 		{"weights.eviction", w.Eviction}, {"weights.head_of_line_micros", w.HeadOfLineMicros}, {"weights.head_of_line_slack", w.HeadOfLineSlack},
+		{"near_tie.steps", c.NearTie.Steps}, {"near_tie.share", c.NearTie.Share}, {"near_tie.peers", c.NearTie.Peers},
+		{"temperature_micros", c.TemperatureMicros},
 		{"article.prefill_micros", a.PrefillMicros}, {"article.decode_micros", a.DecodeMicros},
 		{"article.decode_square_micros", a.DecodeSquareMicros}, {"article.tier_weight", a.TierWeight},
 		{"article.head_of_line_micros", a.HeadOfLineMicros}, {"article.queue_slack", a.QueueSlack},
@@ -78,6 +90,9 @@ func (c *Config) Validate() error {
 	}
 	if !(a.BytesPerMicro > 0) || math.IsInf(a.BytesPerMicro, 0) {
 		errs = append(errs, fmt.Errorf("article.bytes_per_micro is %v: want a number above 0", a.BytesPerMicro))
+	}
+	if c.TemperatureMicros > maxTemperatureMicros {
+		errs = append(errs, fmt.Errorf("temperature_micros is %v: want at most %v", c.TemperatureMicros, maxTemperatureMicros))
 	}
 	if c.SlowStart < 0 || c.SlowStart > maxSlowStart {
 		errs = append(errs, fmt.Errorf("slow_start is %v: want 0 to %v", c.SlowStart, maxSlowStart))

@@ -52,6 +52,8 @@ const (
 	ByCost    TieRule = "cost"    // there is one alone
 	ByHit     TieRule = "hit"     // one holds more of the prompt than the others
 	ByDraw    TieRule = "draw"    // several hold equally much: a uniform draw
+
+	ByTemperature TieRule = "temperature" // the band did not matter: see Config.TemperatureMicros
 )
 
 // Candidate is one worker as it was priced.

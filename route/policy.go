@@ -38,13 +38,6 @@ func ParsePolicy(s string) (Policy, error) {
 	return "", fmt.Errorf("unknown policy %q: want one of %s", s, strings.Join(names, ", "))
 }
 
-// choice is which of r.cands is chosen, and why.
-type choice struct {
-	index int
-	why   string
-	tie   *NearTie // nil under policies that don't go by cost
-}
-
 // choose picks one of r.cands, which is not empty, and says why.
 func (r *Router) choose(now clock.Instant, q Query, request cost.Request) choice {
 	switch r.cfg.Policy {
@@ -60,66 +53,7 @@ func (r *Router) choose(now clock.Instant, q Query, request cost.Request) choice
 	case ArticleCost:
 		r.priceArticle(now, q, request)
 	}
-	return r.cheapest(q.session())
-}
-
-// nearTieSteps and nearTieShare make the band within which costs count as
-// equal: differences under it are smaller than what the model can know. The
-// former is in steps of the worker: 0.6 ms on a small model's, 2 ms on a large.
-const (
-	nearTieSteps = 0.1
-	nearTieShare = 0.01
-)
-
-// cheapest picks the lowest cost. Within the near-tie band the session's last
-// worker wins, so that noise moves nobody; else the one that has most of the
-// prompt, since work saved is work saved; else a uniform draw.
-func (r *Router) cheapest(session string) choice {
-	least := 0
-	for i := range r.cands {
-		if r.cands[i].total < r.cands[least].total {
-			least = i
-		}
-	}
-	width := max(nearTieSteps*r.cands[least].class.StepMicros, nearTieShare*r.cands[least].total)
-	band := r.cands[least].total + width
-	tie := &NearTie{BandMicros: width}
-	for i := range r.cands {
-		c := &r.cands[i]
-		if c.inBand = c.total <= band; c.inBand {
-			tie.Inside++
-		}
-	}
-	last, known := r.sessions.get(session)
-	equal, pick := 0, least
-	for i := range r.cands {
-		c := &r.cands[i]
-		if !c.inBand {
-			continue
-		}
-		if known && c.member.Target == last.target {
-			tie.Rule = BySession
-			return choice{i, "near tie, the session's last worker", tie}
-		}
-		switch most := r.cands[pick].hit.Tokens(); {
-		case c.hit.Tokens() > most:
-			equal, pick = 1, i
-		case c.hit.Tokens() == most:
-			if equal++; r.rand.IntN(equal) == 0 {
-				pick = i
-			}
-		}
-	}
-	switch {
-	case tie.Inside == 1:
-		tie.Rule = ByCost
-		return choice{pick, "lowest cost", tie}
-	case equal == 1:
-		tie.Rule = ByHit
-	default:
-		tie.Rule = ByDraw
-	}
-	return choice{pick, fmt.Sprintf("near tie of %d", tie.Inside), tie}
+	return r.cheapest(now, q.session())
 }
 
 // fewest picks a worker with the fewest requests in flight, ties at random.

@@ -50,7 +50,7 @@ func newHouse(t testing.TB, policy Policy, workers int) *house {
 		h.members = append(h.members, m)
 	}
 	h.view = fleet.NewView(h.members, []fleet.Served{{Model: engine.Model{ID: "m"}, Members: h.members}})
-	h.Router = New(Config{Policy: policy, Weights: cost.DefaultWeights(), Article: cost.DefaultArticle(), Explained: 64, Seed: 1},
+	h.Router = New(Config{Policy: policy, Weights: cost.DefaultWeights(), NearTie: DefaultMargins(), Article: cost.DefaultArticle(), Explained: 64, Seed: 1},
 		Deps{Fleet: h, Index: h.index, Approx: index.NewApprox(index.ApproxConfig{MaxEntries: 1 << 16}), Clock: &h.clock})
 	return h
 }

@@ -46,8 +46,13 @@ type Router struct {
 	ring     *ring
 	audits   audits
 	stats    Stats
-	cands    []candidate // scratch
-	ends     []float64   // scratch of parts
+	peers    struct { // see SetPeers
+		replicas int
+		delay    time.Duration
+	}
+	serving int         // members that might serve the request under way
+	cands   []candidate // scratch
+	ends    []float64   // scratch of parts
 }
 
 // Stats counts what the router did since it started.
@@ -74,13 +79,22 @@ func New(cfg Config, deps Deps) *Router {
 	}
 }
 
-// Reconfigure makes the next decisions by cfg's policy, weights, article, tier
-// gate and slow start. The number of decisions explained and the seed stay what they were.
+// Reconfigure makes the next decisions by cfg's policy, weights, near-tie
+// margins, temperature, article, tier gate and slow start. The number of decisions explained and the seed stay what they were.
 func (r *Router) Reconfigure(cfg Config) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cfg.Policy, r.cfg.Weights, r.cfg.Article, r.cfg.TierGate = cfg.Policy, cfg.Weights, cfg.Article, cfg.TierGate
-	r.cfg.SlowStart = cfg.SlowStart
+	r.cfg.SlowStart, r.cfg.NearTie, r.cfg.TemperatureMicros = cfg.SlowStart, cfg.NearTie, cfg.TemperatureMicros
+}
+
+// SetPeers tells how many other replicas place requests on the same workers,
+// and how long what they tell of it takes to arrive. Without a call there are
+// none.
+func (r *Router) SetPeers(replicas int, delay time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.peers.replicas, r.peers.delay = replicas, delay
 }
 
 // Stats returns the counts so far.
@@ -185,7 +199,7 @@ func (r *Router) weigh(now clock.Instant, q Query, members []*fleet.Member, hits
 		OutputTokens: expectedOutput(&q, r.output.Predict(outputKey(&q, r.sizes.PromptTokens(q.Prompt)), q.Prompt.MaxTokens)),
 		Choices:      float64(q.Prompt.N * q.Prompt.Prompts),
 	}
-	r.cands = r.cands[:0]
+	r.cands, r.serving = r.cands[:0], len(members)
 	for i, m := range members {
 		r.cands = append(r.cands, candidate{member: m})
 		r.price(now, &r.cands[len(r.cands)-1], &hits[i], q.Prompt, request)
@@ -287,7 +301,7 @@ func limit(class *cost.Class, s *fleet.Signals) {
 // addLaterWait completes the candidates' costs by what they make those wait
 // who come later.
 func (r *Router) addLaterWait(now clock.Instant) {
-	traffic := r.traffic.perWorker(now, len(r.cands))
+	traffic := r.traffic.perWorker(now, r.serving)
 	traffic.WaitMicros = math.Inf(1)
 	for i := range r.cands {
 		t := &r.cands[i].judged
@@ -340,7 +354,7 @@ func (r *Router) book(now clock.Instant, q Query, request cost.Request, c *candi
 		output: outputKey(&q, int(request.PromptTokens)), seen: seen, promised: c.promised, predicted: predicted,
 	}
 	r.typical.observe(request.PromptTokens, p, request.OutputTokens)
-	r.traffic.observe(now, c.terms.PrefillMicros, len(r.cands))
+	r.traffic.observe(now, c.terms.PrefillMicros, r.serving)
 	r.promise(now, d, c)
 	r.observeReuse(q.session(), c)
 	r.sessions.put(q.session(), session{c.member.Target, now, c.member.Clock(&c.cache)})

@@ -30,7 +30,7 @@ func (r *Router) slowStart(now clock.Instant, request cost.Request) {
 		if f <= 1 {
 			continue
 		}
-		idle := cost.Score(&c.class, &cost.Load{Rho: c.load.Rho, Closed: c.load.Closed}, request, c.hit, r.cfg.Weights)
+		idle := cost.Score(&c.class, &cost.Load{Rho: c.load.Rho, Closed: c.load.Closed, Cache: c.load.Cache, Distance: c.load.Distance}, request, c.hit, r.cfg.Weights)
 		c.slowStartMicros = (f - 1) * max(0, c.terms.TotalMicros()-idle.TotalMicros())
 	}
 }

@@ -37,15 +37,17 @@ const Ours = "rhizome"
 
 // Policies returns all policies, the product's first and the peers' after them.
 func Policies() []Policy {
+	ttft, reading := with(route.Rhizome), with(route.ArticleCost)
+	ttft.Weights, reading.Article.Literal = cost.Weights{}, true
 	all := []Policy{
 		Rhizome(Ours, cost.DefaultWeights()),
-		shipped("article", "the article's cost, corrected reading", route.ArticleCost, cost.DefaultWeights(), cost.DefaultArticle()),
-		shipped("article-literal", "the article's cost to the letter", route.ArticleCost, cost.DefaultWeights(), literal()),
-		shipped("ttft-only", "the expected wait for the first token and nothing else", route.Rhizome, cost.Weights{}, cost.DefaultArticle()),
-		shipped("sticky", "the session's own worker, whatever its load", route.Sticky, cost.Weights{}, cost.DefaultArticle()),
-		shipped("least-requests", "fewest requests in flight", route.LeastRequests, cost.Weights{}, cost.DefaultArticle()),
-		shipped("round-robin", "each worker in turn", route.RoundRobin, cost.Weights{}, cost.DefaultArticle()),
-		shipped("random", "uniform", route.Random, cost.Weights{}, cost.DefaultArticle()),
+		shipped("article", "the article's cost, corrected reading", with(route.ArticleCost)),
+		shipped("article-literal", "the article's cost to the letter", reading),
+		shipped("ttft-only", "the expected wait for the first token and nothing else", ttft),
+		shipped("sticky", "the session's own worker, whatever its load", with(route.Sticky)),
+		shipped("least-requests", "fewest requests in flight", with(route.LeastRequests)),
+		shipped("round-robin", "each worker in turn", with(route.RoundRobin)),
+		shipped("random", "uniform", with(route.Random)),
 	}
 	for _, p := range policy.All() {
 		all = append(all, peer(p, p.Make))
@@ -53,15 +55,19 @@ func Policies() []Policy {
 	return all
 }
 
-func literal() cost.Article {
-	a := cost.DefaultArticle()
-	a.Literal = true
-	return a
+// with is the product as it ships, but for its policy. No worker of the
+// laboratory is new, so nothing starts slowly.
+func with(p route.Policy) route.Config {
+	c := route.DefaultConfig()
+	c.Policy, c.SlowStart = p, 0
+	return c
 }
 
 // Rhizome returns the product's policy with the given rates.
 func Rhizome(name string, w cost.Weights) Policy {
-	return shipped(name, "least expected added time", route.Rhizome, w, cost.DefaultArticle())
+	c := with(route.Rhizome)
+	c.Weights = w
+	return shipped(name, "least expected added time", c)
 }
 
 // peer returns a peer's policy as maker makes it.
@@ -78,9 +84,10 @@ func peer(p policy.Named, maker policy.Maker) Policy {
 	}}
 }
 
-// shipped returns one of the real router's policies.
-func shipped(name, doc string, p route.Policy, weights cost.Weights, article cost.Article) Policy {
-	return Policy{Name: name, Doc: doc, Gossips: true, Prices: p == route.Rhizome || p == route.ArticleCost, make: func(w *world, column Column) ([]policy.Router, error) {
+// shipped returns the real router as a configuration makes it.
+func shipped(name, doc string, cfg route.Config) Policy {
+	prices := cfg.Policy == route.Rhizome || cfg.Policy == route.ArticleCost
+	return Policy{Name: name, Doc: doc, Gossips: true, Prices: prices, make: func(w *world, column Column) ([]policy.Router, error) {
 		class := func(int) cost.Class { return cost.Generic() }
 		switch column {
 		case Oracle:
@@ -90,10 +97,9 @@ func shipped(name, doc string, p route.Policy, weights cost.Weights, article cos
 		}
 		var routers []policy.Router
 		for i := range w.sc.Replicas {
-			r, err := newProduct(w.sc, productConfig{
-				Policy: p, Weights: weights, Article: article, Fixed: column != Learned, Class: class,
-				Seed: draw(w.seed, "router", uint64(i)), Clock: &w.clock,
-			})
+			cfg := cfg
+			cfg.Fixed, cfg.Seed = column != Learned, draw(w.seed, "router", uint64(i))
+			r, err := newProduct(w.sc, productConfig{Config: cfg, Class: class, Clock: &w.clock})
 			if err != nil {
 				return nil, err
 			}

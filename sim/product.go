@@ -38,15 +38,11 @@ type product struct {
 	peered   bool
 }
 
-// productConfig says which of the product's policies runs, on what knowledge.
+// productConfig says how the product runs, on what knowledge.
 type productConfig struct {
-	Policy  route.Policy
-	Weights cost.Weights
-	Article cost.Article
-	Fixed   bool                        // the constants are not learned
-	Class   func(worker int) cost.Class // what is assumed of a worker
-	Seed    uint64
-	Clock   *clock.Virtual
+	route.Config
+	Class func(worker int) cost.Class // what is assumed of a worker
+	Clock *clock.Virtual
 }
 
 // newProduct returns a replica that has heard of its workers and seen nothing.
@@ -82,8 +78,9 @@ func newProduct(sc *Scenario, cfg productConfig) (*product, error) {
 		p.inlets, p.members = append(p.inlets, in), append(p.members, in.Member)
 		p.numbers[in.Member.Target] = i
 	}
-	p.router = route.New(route.Config{Policy: cfg.Policy, Weights: cfg.Weights, Article: cfg.Article, Explained: 64, Seed: cfg.Seed, Fixed: cfg.Fixed},
-		route.Deps{Fleet: p.fleet, Index: prefixes, Approx: sent, Clock: cfg.Clock})
+	cfg.Explained = 64
+	p.router = route.New(cfg.Config, route.Deps{Fleet: p.fleet, Index: prefixes, Approx: sent, Clock: cfg.Clock})
+	p.router.SetPeers(sc.Replicas-1, sc.Network.GossipDelay)
 	return p, nil
 }
 

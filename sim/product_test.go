@@ -18,7 +18,7 @@ func TestNewsOfAReturnComesAfterEvents(t *testing.T) {
 	sc := Default()
 	sc.Fleet.Workers = 1
 	p, err := newProduct(&sc, productConfig{
-		Policy: route.Rhizome, Weights: cost.DefaultWeights(), Class: func(int) cost.Class { return cost.Generic() }, Seed: 1, Clock: new(clock.Virtual),
+		Config: with(route.Rhizome), Class: func(int) cost.Class { return cost.Generic() }, Clock: new(clock.Virtual),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -69,7 +69,7 @@ func startBenchRouter(ctx context.Context, lines []string) (*load.Router, error)
 	if err != nil {
 		return nil, err
 	}
-	router := route.New(route.Config{Policy: route.Rhizome, Weights: cost.DefaultWeights(), Article: cost.DefaultArticle(), Seed: 1},
+	router := route.New(route.Config{Policy: route.Rhizome, Weights: cost.DefaultWeights(), NearTie: route.DefaultMargins(), Article: cost.DefaultArticle(), Seed: 1},
 		route.Deps{Fleet: workers, Index: prefixes, Approx: sent, Clock: now})
 	registry := prometheus.NewRegistry()
 	front, err := gateway.New(gateway.Config{}, gateway.Deps{

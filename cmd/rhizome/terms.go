@@ -19,10 +19,11 @@ func tieText(t *route.NearTie) string {
 		return ""
 	}
 	rule := map[route.TieRule]string{
-		route.BySession: "the session's last worker is inside, and keeps it",
-		route.ByCost:    "the cheapest is alone there",
-		route.ByHit:     "the one inside that holds most of the prompt has it",
-		route.ByDraw:    "drawn among those inside that hold most of the prompt",
+		route.BySession:     "the session's last worker is inside, and keeps it",
+		route.ByCost:        "the cheapest is alone there",
+		route.ByHit:         "the one inside that holds most of the prompt has it",
+		route.ByTemperature: "a temperature is set, the costs themselves are drawn by",
+		route.ByDraw:        "drawn among those inside that hold most of the prompt",
 	}[t.Rule]
 	return fmt.Sprintf("near-tie band: %.1f µs above the least cost, %d inside: %s\n", t.BandMicros, t.Inside, rule)
 }

@@ -110,19 +110,21 @@ func shipped(name, doc string, cfg route.Config) Policy {
 	}}
 }
 
-// ParsePolicies returns the policies of a comma-separated list of names; empty
-// means all.
+// ParsePolicies returns the policies of a comma-separated list of names, those
+// of [Ablations] among them; empty means all of [Policies].
 func ParsePolicies(names string) ([]Policy, error) {
 	all := Policies()
 	if names == "" {
 		return all, nil
 	}
+	shown := len(all)
+	all = append(all, Ablations()[1:]...)
 	var out []Policy
 	for name := range strings.SplitSeq(names, ",") {
 		name = strings.TrimSpace(name)
 		i := indexOf(all, name)
 		if i < 0 {
-			return nil, fmt.Errorf("unknown policy %q: want some of %s", name, strings.Join(namesOf(all), ", "))
+			return nil, fmt.Errorf("unknown policy %q: want some of %s", name, strings.Join(namesOf(all[:shown]), ", "))
 		}
 		if indexOf(out, name) < 0 {
 			out = append(out, all[i])

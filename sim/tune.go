@@ -12,6 +12,7 @@ import (
 	"gonum.org/v1/gonum/optimize"
 
 	"github.com/rhizome-router/rhizome/cost"
+	"github.com/rhizome-router/rhizome/route"
 	"github.com/rhizome-router/rhizome/sim/policy"
 	"github.com/rhizome-router/rhizome/workload"
 )
@@ -23,10 +24,10 @@ type Tunable struct {
 	Make   func(x []float64) Policy
 }
 
-// Tunables returns what can be tuned: our rates, and the peers' parameters,
+// Tunables returns what can be tuned: our rates and margins, and the peers' parameters,
 // all by the same method on the same work.
 func Tunables() []Tunable {
-	w := cost.DefaultWeights()
+	w, m := cost.DefaultWeights(), route.DefaultMargins()
 	rate := func(name string, def float64) policy.Param {
 		return policy.Param{Name: name, Low: 0, High: 2, Default: def}
 	}
@@ -34,11 +35,10 @@ func Tunables() []Tunable {
 		Name: Ours,
 		Params: []policy.Param{
 			rate("own decode", w.OwnDecode), rate("prefill externality", w.PrefillExternality),
-			rate("KV externality", w.KVExternality), rate("queue externality", w.QueueExternality),
+			rate("KV externality", w.KVExternality), rate("queue externality", w.QueueExternality), rate("eviction", w.Eviction),
+			rate("near-tie steps", m.Steps), {Name: "near-tie share", Low: 0, High: 0.2, Default: m.Share},
 		},
-		Make: func(x []float64) Policy {
-			return Rhizome(Ours, cost.Weights{OwnDecode: x[0], PrefillExternality: x[1], KVExternality: x[2], QueueExternality: x[3]})
-		},
+		Make: func(x []float64) Policy { return shipped(Ours, "least expected added time", tunedConfig(x)) },
 	}}
 	peers := policy.Tunables()
 	for _, p := range policy.All() {
@@ -49,6 +49,14 @@ func Tunables() []Tunable {
 		}
 	}
 	return all
+}
+
+// tunedConfig is the product's at the values of its tunable's parameters.
+func tunedConfig(x []float64) route.Config {
+	c := with(route.Rhizome)
+	c.Weights.OwnDecode, c.Weights.PrefillExternality, c.Weights.KVExternality, c.Weights.QueueExternality = x[0], x[1], x[2], x[3]
+	c.Weights.Eviction, c.NearTie.Steps, c.NearTie.Share = x[4], x[5], x[6]
+	return c
 }
 
 // FindTunable returns what can be tuned by name.

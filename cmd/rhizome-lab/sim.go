@@ -21,6 +21,7 @@ type simCommand struct {
 	Scenario string  `help:"Scenarios to play, comma-separated; --list shows them. With --suite: only those of it. Default: the whole trace (without --trace: its excerpt), or with --sessions so many agents in closed loop." placeholder:"NAME,…"`
 	Suite    string  `help:"Play a suite of scenarios: quick, standard or full." placeholder:"NAME"`
 	Policies string  `help:"Policies to play, comma-separated; --list shows them. Default: all, or the suite's." placeholder:"NAME,…"`
+	Ablate   bool    `help:"Play rhizome without each of its terms in turn, and with those that are off by default, and print what that changes."`
 	Workers  int     `help:"Workers in the fleet." placeholder:"N"`
 	Preset   string  `help:"What the workers are; --list shows the presets." placeholder:"NAME"`
 	Speed    float64 `help:"Compress the time of open-loop work." placeholder:"X"`
@@ -149,8 +150,15 @@ func (c *simCommand) plan() (p simPlan, err error) {
 		return p, fmt.Errorf("--seeds %d: want 1 to 1000", c.Seeds)
 	}
 	p.seeds = cmp.Or(c.Seeds, p.seeds)
-	if p.policies, err = sim.ParsePolicies(names); err != nil {
-		return p, err
+	switch {
+	case c.Ablate && c.Policies != "":
+		return p, fmt.Errorf("--ablate plays policies of its own: leave out --policies, or leave out --ablate and name some of them (--list shows them)")
+	case c.Ablate:
+		p.policies = sim.Ablations()
+	default:
+		if p.policies, err = sim.ParsePolicies(names); err != nil {
+			return p, err
+		}
 	}
 	for i := range p.scenarios {
 		if err := c.change(&p.scenarios[i]); err != nil {
@@ -224,6 +232,9 @@ func (c *simCommand) write(sh *shell, tables []*sim.Table) error {
 	if c.JSON {
 		return report.WriteJSON(sh.stdout, c.Suite, tables)
 	}
+	if c.Ablate {
+		return report.WriteAblation(sh.stdout, tables)
+	}
 	return report.WriteTable(sh.stdout, tables, report.FitTo(sh.stdout))
 }
 
@@ -263,6 +274,10 @@ func listSim(w io.Writer) error {
 	b.WriteString("\npolicies\n")
 	for _, p := range sim.Policies() {
 		fmt.Fprintf(&b, "  %-24s %s\n", p.Name, p.Doc)
+	}
+	b.WriteString("\nablations (--ablate plays them all)\n")
+	for _, p := range sim.Ablations()[1:] {
+		fmt.Fprintf(&b, "  %-36s %s\n", p.Name, p.Doc)
 	}
 	b.WriteString("\npresets\n")
 	for _, p := range model.Presets() {

@@ -17,6 +17,16 @@ func lab(t *testing.T, args ...string) (code int, out, errs string) {
 	return code, o.String(), e.String()
 }
 
+func TestAblate(t *testing.T) {
+	code, out, errs := lab(t, "sim", "--trace", trace(t), "--ablate", "--seeds", "1")
+	if code != 0 || !strings.Contains(out, "minus-queue") || !strings.Contains(out, "plus-eviction") {
+		t.Errorf("exit %d, printed %s%s", code, out, errs)
+	}
+	if code, _, errs := lab(t, "sim", "--ablate", "--policies", "sticky"); code == 0 || !strings.Contains(errs, "--policies") {
+		t.Errorf("exit %d, said %s", code, errs)
+	}
+}
+
 // trace writes a small trace of three conversations.
 func trace(t *testing.T) string {
 	t.Helper()

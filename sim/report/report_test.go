@@ -57,6 +57,7 @@ func TestGoldens(t *testing.T) {
 	}
 	golden(t, "suite-120.txt", table(many, TableOptions{}))
 	golden(t, "suite-80.txt", table(many[:1], TableOptions{Width: 80}))
+	golden(t, "ablation.txt", func(w io.Writer) error { return WriteAblation(w, many[:2]) })
 	golden(t, "suite-color.txt", table(many[:1], TableOptions{Color: true}))
 	golden(t, "single.txt", table(one, TableOptions{}))
 	golden(t, "hostile.txt", table([]*sim.Table{hostile()}, TableOptions{}))

@@ -17,6 +17,7 @@ type member struct {
 	raw   []byte // the value, set by Scanner.value
 	// elements are those of an array, save of one that starts with a number.
 	elements []Span
+	messages []message // of elements that are messages
 	numbers  bool
 }
 
@@ -83,6 +84,9 @@ func (s *Scanner) began(c byte) {
 	case len(m.elements) == maxElements:
 	case s.at == memberMessages || s.at == memberPrompt || s.at == memberInput || s.at == memberSystem:
 		m.elements = append(m.elements, Span{Start: s.pos})
+		if s.at == memberMessages {
+			m.messages = append(m.messages, message{})
+		}
 	}
 }
 
@@ -93,8 +97,11 @@ func (s *Scanner) ended(end int) {
 	case 0:
 		s.state = done
 	case 1:
-		if s.at >= 0 {
+		switch {
+		case s.at >= 0:
 			s.members[s.at].End, s.members[s.at].known = end, true
+		case s.other:
+			s.endOther(end)
 		}
 	case 2:
 		if s.at >= 0 {

@@ -62,9 +62,17 @@ type Request struct {
 	// sent, without media data.
 	TextBytes int
 
+	// MediaItems is how many images, sounds and videos the messages hold.
+	MediaItems int
+
 	chunks    []Chunk
 	chunkKeys []kv.Key // of chunks, once asked for
 	tokenKeys map[Form][]kv.Key
+	bounds    []boundary // see boundary.go
+	headEnd   int        // how many of bounds are within the head
+	whole     uint64     // names the prompt, as boundary.key does a part of it; 0 where nothing is learned of it
+	mirrored  bool       // an engine's /tokenize minds all that makes up the prompt
+	known     []known    // its leading part in tokens, as far as it is known
 }
 
 // Chunk is one prefix of a text prompt.

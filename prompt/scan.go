@@ -13,9 +13,13 @@ type Scanner struct {
 	literal string // what is left of true, false or null
 	hex     int    // digits left of a \u escape
 	isKey   bool   // the string is a member's name
-	keyFrom int    // where the last top-level name started
+	keyFrom int    // where the last name started
 	from    int    // where the last string that is a value started
 	media   []Span // the strings that are data: URLs, without their quotes
+	isRole  bool   // the value read next is a message's role
+
+	other  bool   // the top-level member being read is one of others
+	others []Span // top-level members, with their names, that may change how a prompt is rendered
 
 	at      int // the top-level member being read, as an index of wanted; -1 for others
 	members [len(wanted)]member
@@ -140,10 +144,7 @@ func (s *Scanner) structure(c byte) string {
 	case key, keyOrEnd:
 		switch {
 		case c == '"':
-			s.isKey, s.state = true, text
-			if len(s.open) == 1 {
-				s.keyFrom = s.pos
-			}
+			s.isKey, s.state, s.keyFrom = true, text, s.pos
 		case c == '}' && s.state == keyOrEnd:
 			s.pop()
 		default:
@@ -178,6 +179,7 @@ func (s *Scanner) structure(c byte) string {
 // begin reads the first byte of a value.
 func (s *Scanner) begin(c byte) string {
 	s.began(c)
+	s.isRole = s.isRole && c == '"'
 	switch {
 	case c == '"':
 		s.isKey, s.state, s.from = false, text, s.pos+1
@@ -227,14 +229,32 @@ func (s *Scanner) inText(c byte, body []byte) string {
 		if len(s.media) < maxElements && isMedia(body[s.from:s.pos]) {
 			s.media = append(s.media, Span{s.from, s.pos})
 		}
+		if s.isRole {
+			s.noteRole(body[s.from:s.pos])
+		}
 		s.ended(s.pos + 1)
 	default:
 		s.state = colon
-		if len(s.open) == 1 {
-			s.at = indexOf(body[s.keyFrom : s.pos+1])
-		}
+		s.named(body[s.keyFrom : s.pos+1])
 	}
 	return ""
+}
+
+// named notes what a member's name, in quotes, says of its value.
+func (s *Scanner) named(quoted []byte) {
+	switch len(s.open) {
+	case 1:
+		s.at = indexOf(quoted)
+		if s.other = s.at < 0 && !irrelevant(quoted); s.other {
+			s.others = append(s.others, Span{Start: s.keyFrom})
+		}
+	case messageDepth:
+		s.isRole = s.at == memberMessages && string(quoted) == `"role"`
+	case partDepth:
+		if s.at == memberMessages && isMediaName(quoted) {
+			s.noteItem()
+		}
+	}
 }
 
 // number reads a byte of a number that could end here; false when it has.

@@ -14,8 +14,11 @@ import (
 // before it and not all but a last part. Behind so many chunks' bytes they
 // become longer, by what went before: of a match no more than 1/longChunks is
 // lost, and a long prompt does not ask for a thousand places in a table.
+//
+// A text that is no conversation has cuts in place of messages: see boundary.go.
 const (
 	chunkBytes = 1024
+	cutBytes   = 256
 	longChunks = 64
 )
 
@@ -39,14 +42,17 @@ func (r *Request) readPrompt(s *Scanner, body []byte) error {
 // readParts makes chunks of a conversation's parts, in the order in which
 // templates render them: a string and the elements of an array are whole pieces.
 func (r *Request) readParts(s *Scanner, body []byte, parts ...int) error {
-	c := r.newChunker()
+	c := r.newChunker(chunkBytes)
 	for _, i := range parts {
 		m := s.value(i, body)
 		switch {
 		case m.known && m.isNull(): // the engine says what is missing
 		case m.elements != nil:
-			for _, e := range m.elements {
+			for n, e := range m.elements {
 				c.add(body[e.Start:e.End], s.mediaBytes(e))
+				if i == memberMessages && n < len(m.elements)-1 {
+					c.mark(e.End)
+				}
 			}
 		case !m.known:
 		case i == memberMessages && m.raw[0] != '[':
@@ -55,6 +61,7 @@ func (r *Request) readParts(s *Scanner, body []byte, parts ...int) error {
 			c.add(m.raw, s.mediaBytes(m.Span))
 		}
 	}
+	r.bound(s, body)
 	return nil
 }
 
@@ -65,7 +72,12 @@ func (r *Request) readInput(s *Scanner, m member, body []byte) error {
 	case m.known && m.isNull():
 		return nil
 	case m.known && m.raw[0] == '"':
-		r.newChunker().add(m.raw, s.mediaBytes(m.Span))
+		c := r.newChunker(cutBytes)
+		c.add(m.raw, s.mediaBytes(m.Span))
+		if r.Kind == Completion {
+			c.cuts(m.Start)
+			r.bound(s, body)
+		}
 		return nil
 	case m.known && m.raw[0] != '[':
 		return m.wrongType("a string or an array")
@@ -83,7 +95,7 @@ func (r *Request) readInput(s *Scanner, m member, body []byte) error {
 		switch e.raw[0] {
 		case '"':
 			if n == 0 {
-				r.newChunker().add(e.raw, s.mediaBytes(at))
+				r.newChunker(cutBytes).add(e.raw, s.mediaBytes(at))
 			} else {
 				r.TextBytes += len(e.raw) // a sub-request of its own: size counts, prefix doesn't
 			}
@@ -139,10 +151,11 @@ type chunker struct {
 	before  int // bytes so far
 }
 
-func (r *Request) newChunker() *chunker {
+// newChunker cuts chunks of so many bytes, and longer ones further behind.
+func (r *Request) newChunker(bytes int) *chunker {
 	// The "adapter" keeps byte keys apart from token keys, and the kinds apart
 	// from each other: a chat template makes other tokens of the same bytes.
-	return &chunker{r: r, parent: kv.Root(r.Model, "bytes:"+strconv.Itoa(int(r.Kind)), r.Salt), longest: chunkBytes}
+	return &chunker{r: r, parent: kv.Root(r.Model, "bytes:"+strconv.Itoa(int(r.Kind)), r.Salt), longest: bytes}
 }
 
 // add appends one whole piece (a message, the tools, a prompt), which holds so
@@ -187,6 +200,12 @@ type Form struct {
 	SaltInRoot bool
 }
 
+// of returns the form as it is for one request: without a salt all are alike.
+func (f Form) of(r *Request) Form {
+	f.SaltInRoot = f.SaltInRoot && r.Salt != ""
+	return f
+}
+
 // TokenKeys returns the keys of the prompt's whole blocks, as the KV events of
 // an engine of that form name them; nil for text. The result is shared with
 // later calls and must not be changed.
@@ -194,7 +213,7 @@ func (r *Request) TokenKeys(f Form) []kv.Key {
 	if len(r.Tokens) == 0 || f.BlockTokens <= 0 {
 		return nil
 	}
-	f.SaltInRoot = f.SaltInRoot && r.Salt != ""
+	f = f.of(r)
 	keys, ok := r.tokenKeys[f]
 	if !ok {
 		keys = r.chain(f)
@@ -206,14 +225,17 @@ func (r *Request) TokenKeys(f Form) []kv.Key {
 	return keys
 }
 
-func (r *Request) chain(f Form) []kv.Key {
-	keys := make([]kv.Key, 0, len(r.Tokens)/f.BlockTokens)
+func (r *Request) chain(f Form) []kv.Key { return chain(r.Model, r.Salt, r.Tokens, f) }
+
+// chain returns the keys of the whole blocks of tokens.
+func chain(model, salt string, tokens []uint32, f Form) []kv.Key {
+	keys := make([]kv.Key, 0, len(tokens)/f.BlockTokens)
 	if f.SaltInRoot {
-		return kv.AppendKeys(keys, kv.Root(r.Model, "", r.Salt), r.Tokens, f.BlockTokens)
+		return kv.AppendKeys(keys, kv.Root(model, "", salt), tokens, f.BlockTokens)
 	}
-	parent, rest := kv.Root(r.Model, "", ""), r.Tokens
-	if r.Salt != "" && len(rest) >= f.BlockTokens {
-		parent = kv.Next(parent, kv.ContentOf(rest[:f.BlockTokens], "x:"+r.Salt))
+	parent, rest := kv.Root(model, "", ""), tokens
+	if salt != "" && len(rest) >= f.BlockTokens {
+		parent = kv.Next(parent, kv.ContentOf(rest[:f.BlockTokens], "x:"+salt))
 		keys, rest = append(keys, parent), rest[f.BlockTokens:]
 	}
 	return kv.AppendKeys(keys, parent, rest, f.BlockTokens)

@@ -1,0 +1,387 @@
+package prompt
+
+import (
+	"sync"
+	"time"
+
+	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/kv"
+)
+
+// Class names one way of turning prompts into tokens: workers of the same class
+// gave the same token ids for a few fixed chats (see Probes). 0 is none.
+type Class uint64
+
+// Learned is what engines told of the tokens of prompts: for the boundaries of
+// prompts met before, on one class of workers, how many tokens come before and
+// the keys of their blocks. With it a text prompt has exact keys up to the
+// deepest boundary that is known, and nobody has to be asked.
+//
+// An entry counts once two prompts that share the boundary and differ behind it
+// were told and agree up to it. A prompt whose told tokens disagree takes the
+// entry out, for good.
+//
+// All methods are safe for concurrent use; they hold one lock for microseconds
+// (Learn, of a long prompt, for tens of them).
+// Nothing here reads a clock, asks anyone or keeps any text.
+type Learned struct {
+	mu       sync.Mutex
+	maxBytes int64
+	entries  map[uint64]*entry
+	oldest   *entry // of the list from the least to the most recently used
+	newest   *entry
+	versions map[Class]version
+	forms    []Form // in use
+	seen     *seen
+	stats    LearnedStats
+}
+
+// version tells apart what was learned of a class before and after it turned
+// out to be wrong.
+type version struct {
+	number   uint32
+	bumpedAt clock.Instant
+	bumped   bool // in this process
+}
+
+// entry is what is known of one boundary on one class.
+type entry struct {
+	key    uint64
+	class  Class
+	state  entryState
+	tokens int32  // before the boundary
+	prefix uint64 // hash of these
+	rest   uint64 // hash of the tokens behind it, as told first
+	prompt uint64 // the prompt that was told first
+	// parent is the entry that has the blocks before these, 0 for none; it is
+	// usable only while its prefix is what it was.
+	parent       uint64
+	parentTokens int32
+	parentPrefix uint64
+	blocks       []blockRun
+
+	older, newer *entry
+}
+
+// blockRun are the keys, in one form, of the blocks that end behind the
+// parent's last whole one and before the boundary.
+type blockRun struct {
+	form Form
+	keys []kv.Key
+}
+
+// entryState says what an entry is good for. The values are part of snapshots.
+type entryState uint8
+
+const (
+	toldOnce entryState = 1 + iota // waits for another prompt to agree
+	trusted
+	refused // the boundary can't be used: its tokens depend on what follows, or can't be told
+)
+
+// LearnedStats says how much is learned and how it went.
+type LearnedStats struct {
+	Entries  int   `json:"entries"`
+	Trusted  int   `json:"trusted"`
+	Bytes    int64 `json:"bytes"` // an estimate of the memory
+	MaxBytes int64 `json:"max_bytes"`
+	Classes  int   `json:"classes"` // with entries, or with a version of their own
+
+	Hits    uint64 `json:"hits"`   // look-ups that found a boundary
+	Misses  uint64 `json:"misses"` // look-ups that found none
+	Learned uint64 `json:"learned"`
+	Trusts  uint64 `json:"trusts"`  // entries that came to count
+	Evicted uint64 `json:"evicted"` // for want of room
+	Bumped  uint64 `json:"bumped"`  // times that a class was forgotten
+	// Refused counts the boundaries that can't be used, by reason.
+	Refused [numRefusals]uint64 `json:"refused"`
+}
+
+// Refusal is why a boundary can't be used.
+type Refusal uint8
+
+// The reasons.
+const (
+	NotPrefix    Refusal = iota // the messages before it have other tokens than in the whole prompt
+	Unrenderable                // the engine does not render the messages before it alone
+	Contradicted                // another prompt has other tokens before it
+	Faulty                      // workers computed what should have been there
+	numRefusals
+)
+
+// String returns the reason's name as used in metrics.
+func (r Refusal) String() string {
+	return [...]string{"not_prefix", "unrenderable", "contradicted", "faulty"}[r]
+}
+
+// Refusals are all of them.
+var Refusals = [...]Refusal{NotPrefix, Unrenderable, Contradicted, Faulty}
+
+const (
+	defaultLearnedBytes = 256 << 20
+	// entryBytes is what an entry takes besides its keys.
+	entryBytes = 240
+	runBytes   = 48
+)
+
+// NewLearned returns one that knows nothing and takes about so many bytes at
+// most; 0 means 256 MiB.
+func NewLearned(maxBytes int64) *Learned {
+	if maxBytes == 0 {
+		maxBytes = defaultLearnedBytes
+	}
+	return &Learned{maxBytes: maxBytes, entries: make(map[uint64]*entry), versions: make(map[Class]version), seen: newSeen(seenBuckets)}
+}
+
+// known is what a request remembers of its look-up in one form.
+type known struct {
+	class  Class
+	form   Form
+	keys   []kv.Key
+	tokens int
+	chunk  int
+}
+
+// Known is the leading part of a text prompt whose tokens are known.
+type Known struct {
+	Keys   []kv.Key // of its whole blocks; shared, not to be changed
+	Tokens int      // of it, those of its last block that is not whole too; 0: nothing is known
+	Chunks int      // how many of the prompt's Chunks it covers
+}
+
+// Find returns what is known of a prompt on workers of a class, in a form: up
+// to the deepest boundary that counts. The request remembers it, so that what is
+// found here is the same through one decision.
+func (l *Learned) Find(r *Request, class Class, form Form) Known {
+	form = form.of(r)
+	for _, k := range r.known {
+		if k.class == class && k.form == form {
+			return Known{k.keys, k.tokens, k.chunk}
+		}
+	}
+	if l == nil || class == 0 || form.BlockTokens <= 0 || len(r.bounds) == 0 {
+		return Known{}
+	}
+	k := l.find(r, class, form)
+	r.known = append(r.known, known{class, form, k.Keys, k.Tokens, k.Chunks})
+	return k
+}
+
+func (l *Learned) find(r *Request, class Class, form Form) Known {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := len(r.bounds) - 1; i >= 0; i-- {
+		e := l.entries[l.key(class, r.bounds[i].key)]
+		if e == nil || e.state != trusted {
+			continue
+		}
+		keys, ok := l.blocksOf(e, form)
+		if !ok {
+			continue
+		}
+		l.stats.Hits++
+		return Known{keys, int(e.tokens), r.bounds[i].chunk + 1}
+	}
+	l.stats.Misses++
+	return Known{}
+}
+
+// key names a boundary on a class, as it is at present.
+func (l *Learned) key(class Class, boundary uint64) uint64 {
+	return mix(boundary, uint64(class), int(l.versions[class].number))
+}
+
+// blocksOf returns the keys of all blocks before an entry's boundary, and makes
+// the entry and those it rests on the most recently used. One that rests on
+// what is no more is taken out.
+func (l *Learned) blocksOf(e *entry, form Form) ([]kv.Key, bool) {
+	if form.BlockTokens <= 0 {
+		return nil, false
+	}
+	keys := make([]kv.Key, int(e.tokens)/form.BlockTokens)
+	for end := len(keys); ; {
+		i := e.runOf(form)
+		if i < 0 {
+			return nil, false
+		}
+		run := e.blocks[i].keys
+		if end -= len(run); end < 0 {
+			l.drop(e)
+			return nil, false
+		}
+		copy(keys[end:], run)
+		l.use(e)
+		if end == 0 && e.parent == 0 {
+			return keys, true
+		}
+		parent := l.parentOf(e)
+		if parent == nil {
+			l.drop(e)
+			return nil, false
+		}
+		e = parent
+	}
+}
+
+// parentOf returns the entry that e rests on, if it still is what it was.
+func (l *Learned) parentOf(e *entry) *entry {
+	p := l.entries[e.parent]
+	if p == nil || p.state == refused || p.prefix != e.parentPrefix || p.tokens != e.parentTokens || p.tokens >= e.tokens {
+		return nil
+	}
+	return p
+}
+
+// runOf returns which of an entry's runs has a form, or -1.
+func (e *entry) runOf(form Form) int {
+	for i := range e.blocks {
+		if e.blocks[i].form == form {
+			return i
+		}
+	}
+	return -1
+}
+
+func (e *entry) bytes() int64 {
+	n := int64(entryBytes)
+	for i := range e.blocks {
+		n += runBytes + 8*int64(cap(e.blocks[i].keys))
+	}
+	return n
+}
+
+// put enters e, which is not there yet, as the most recently used, and makes
+// room for it.
+func (l *Learned) put(e *entry) {
+	l.entries[e.key] = e
+	l.link(e)
+	l.stats.Bytes += e.bytes()
+	for l.stats.Bytes > l.maxBytes && l.oldest != e {
+		l.drop(l.oldest)
+		l.stats.Evicted++
+	}
+}
+
+// drop takes e out.
+func (l *Learned) drop(e *entry) {
+	l.unlink(e)
+	delete(l.entries, e.key)
+	l.stats.Bytes -= e.bytes()
+	if e.state == trusted {
+		l.stats.Trusted--
+	}
+}
+
+// refuse remembers that e's boundary can't be used; its blocks go.
+func (l *Learned) refuse(e *entry, why Refusal) {
+	if e.state == refused {
+		return
+	}
+	l.stats.Bytes -= e.bytes()
+	if e.state == trusted {
+		l.stats.Trusted--
+	}
+	e.state, e.blocks, e.parent = refused, nil, 0
+	l.stats.Bytes += e.bytes()
+	l.stats.Refused[why]++
+}
+
+func (l *Learned) use(e *entry) {
+	if l.newest != e {
+		l.unlink(e)
+		l.link(e)
+	}
+}
+
+func (l *Learned) link(e *entry) {
+	e.older, e.newer = l.newest, nil
+	if l.newest != nil {
+		l.newest.newer = e
+	} else {
+		l.oldest = e
+	}
+	l.newest = e
+}
+
+func (l *Learned) unlink(e *entry) {
+	if e.older != nil {
+		e.older.newer = e.newer
+	} else {
+		l.oldest = e.newer
+	}
+	if e.newer != nil {
+		e.newer.older = e.older
+	} else {
+		l.newest = e.older
+	}
+	e.older, e.newer = nil, nil
+}
+
+// bumpPause is the least time between two versions of a class: one wrong answer
+// makes many requests go wrong at a time.
+const bumpPause = time.Minute
+
+// Bump forgets all that was learned of a class, since it turned out to be
+// wrong, and reports whether it did: not twice within a minute.
+func (l *Learned) Bump(now clock.Instant, class Class) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.bump(now, class)
+}
+
+func (l *Learned) bump(now clock.Instant, class Class) bool {
+	v := l.versions[class]
+	if v.bumped && now.Sub(v.bumpedAt) < bumpPause || len(l.versions) >= maxClasses && v == (version{}) {
+		return false
+	}
+	l.versions[class] = version{v.number + 1, now, true}
+	for e := l.oldest; e != nil; {
+		next := e.newer
+		if e.class == class {
+			l.drop(e)
+		}
+		e = next
+	}
+	l.stats.Bumped++
+	return true
+}
+
+// maxClasses bounds how many classes have a version of their own.
+const maxClasses = 4096
+
+// Fault tells that workers of a class had computed a prompt from token actual
+// on, in blocks of so many, although nothing had left their caches: what is
+// known of its tokens beyond is wrong. Where that is at or before the first
+// boundary known, all that was learned of the class is; it is forgotten.
+func (l *Learned) Fault(now clock.Instant, class Class, r *Request, actual, blockTokens int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first := true
+	for i := range r.bounds {
+		e := l.entries[l.key(class, r.bounds[i].key)]
+		if e == nil || e.state != trusted {
+			continue
+		}
+		switch {
+		case int(e.tokens)-int(e.tokens)%max(1, blockTokens) <= actual:
+			first = false
+		case first:
+			if l.bump(now, class) {
+				return
+			}
+			l.refuse(e, Faulty)
+		default:
+			l.refuse(e, Faulty)
+		}
+	}
+}
+
+// Stats returns the present counts.
+func (l *Learned) Stats() LearnedStats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.stats
+	s.Entries, s.MaxBytes = len(l.entries), l.maxBytes
+	s.Classes = len(l.versions)
+	return s
+}

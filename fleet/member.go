@@ -55,6 +55,7 @@ type Member struct {
 	// outdated says that the worker's process is a new one and its feed has not
 	// started over yet.
 	outdated atomic.Bool
+	rendered rendered
 }
 
 // Known says what a member's cache is known by.

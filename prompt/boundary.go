@@ -62,7 +62,10 @@ func (r *Request) bound(s *Scanner, body []byte) {
 		return
 	}
 	head, mirrored := s.head(body)
-	r.mirrored = mirrored
+	r.mirrored, r.promptAt = mirrored, s.members[memberPrompt].Span
+	if r.Kind == Chat {
+		r.promptAt = s.members[memberMessages].Span
+	}
 	r.whole = mix(uint64(r.chunks[len(r.chunks)-1].Key), head, wholePrompt)
 	if r.Kind == Chat {
 		r.judge(messages)

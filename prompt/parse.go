@@ -68,6 +68,7 @@ type Request struct {
 	chunks    []Chunk
 	chunkKeys []kv.Key // of chunks, once asked for
 	tokenKeys map[Form][]kv.Key
+	promptAt  Span       // of the messages, or of the one prompt
 	bounds    []boundary // see boundary.go
 	headEnd   int        // how many of bounds are within the head
 	whole     uint64     // names the prompt, as boundary.key does a part of it; 0 where nothing is learned of it

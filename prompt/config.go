@@ -1,0 +1,62 @@
+package prompt
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Config says how the tokens of text prompts become known. The zero value takes
+// the defaults.
+type Config struct {
+	// Learn asks workers, beside the requests and seldom, which tokens prompts
+	// have that are met again, so that text prompts have exact keys: on or off.
+	// Default on.
+	Learn Switch `yaml:"learn" config:"fixed"`
+	// LearnShare is how many such questions a worker gets per request at most,
+	// more than 0 and at most 1; default 0.02. A new worker may get 16 at once.
+	LearnShare float64 `yaml:"learn_share" config:"fixed"`
+	// MaxBytes bounds what is kept of what was learned; default 256 MiB.
+	MaxBytes int64 `yaml:"max_bytes" config:"fixed"`
+}
+
+// Switch is on or off.
+type Switch string
+
+// The settings of a Switch.
+const (
+	On  Switch = "on"
+	Off Switch = "off"
+)
+
+const defaultLearnShare = 0.02
+
+// WithDefaults returns c with every zero value replaced by its default.
+func (c Config) WithDefaults() Config {
+	if c.Learn == "" {
+		c.Learn = On
+	}
+	if c.LearnShare == 0 {
+		c.LearnShare = defaultLearnShare
+	}
+	if c.MaxBytes == 0 {
+		c.MaxBytes = defaultLearnedBytes
+	}
+	return c
+}
+
+// Validate says what in c, after WithDefaults, can't work; each problem begins
+// with its key.
+func (c Config) Validate() error {
+	c = c.WithDefaults()
+	var errs []error
+	if c.Learn != On && c.Learn != Off {
+		errs = append(errs, fmt.Errorf("learn is %q: want on or off", c.Learn))
+	}
+	if !(c.LearnShare > 0 && c.LearnShare <= 1) {
+		errs = append(errs, fmt.Errorf("learn_share is %v: want more than 0 and at most 1", c.LearnShare))
+	}
+	if c.MaxBytes < 1<<20 {
+		errs = append(errs, fmt.Errorf("max_bytes is %d: want 1 MiB or more", c.MaxBytes))
+	}
+	return errors.Join(errs...)
+}

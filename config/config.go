@@ -28,6 +28,7 @@ import (
 	"github.com/rhizome-router/rhizome/fleet"
 	"github.com/rhizome-router/rhizome/gateway"
 	"github.com/rhizome-router/rhizome/index"
+	"github.com/rhizome-router/rhizome/prompt"
 	"github.com/rhizome-router/rhizome/route"
 )
 
@@ -58,6 +59,8 @@ type Config struct {
 	// Approx bounds what is kept of what was sent where, for prompts whose
 	// tokens aren't known.
 	Approx index.ApproxConfig `yaml:"approx" config:"fixed"`
+	// Prompt says how the tokens of text prompts become known.
+	Prompt prompt.Config `yaml:"prompt"`
 }
 
 // LogConfig says what is logged.
@@ -81,6 +84,7 @@ func Default() Config {
 		Grace: 30 * time.Second, Log: LogConfig{Level: slog.LevelInfo, Format: TextLog},
 		Discovery: discover.Config{}.WithDefaults(), Gateway: gateway.Config{}.WithDefaults(), Route: route.DefaultConfig(), Fleet: fleet.Config{}.WithDefaults(),
 		Index: index.Config{}.WithDefaults(), Approx: index.ApproxConfig{}.WithDefaults(),
+		Prompt: prompt.Config{}.WithDefaults(),
 	}
 }
 
@@ -102,6 +106,7 @@ func (c *Config) validate(report func(section string, err error)) {
 	report("fleet", c.Fleet.Validate())
 	report("index", c.Index.Validate())
 	report("approx", c.Approx.Validate())
+	report("prompt", c.Prompt.Validate())
 	if len(c.Workers) > maxWorkers {
 		report("", fmt.Errorf("workers are %d: want at most %d", len(c.Workers), maxWorkers))
 		return

@@ -54,6 +54,9 @@ func (g *Gateway) dispatch(x *exchange) error {
 		} else {
 			g.metrics.retries.Inc()
 		}
+		if g.deps.Placed != nil && x.json && x.body.rest == nil {
+			g.deps.Placed(d, x.prompt, x.path, x.body.plain, n > 1)
+		}
 		failed = g.attempt(x, d)
 		again := errors.Is(failed, errRetryable) || errors.Is(failed, errTurnedAway)
 		if !again || n == g.cfg.MaxAttempts || x.body.rest != nil && x.body.rest.begun.Load() {

@@ -40,7 +40,8 @@ type Registry interface {
 }
 
 // Deps is what a gateway needs from the rest of the house. Only Ready,
-// Workers, Index, Discovery, Config, Explain, Preview, Registry and Tracer may be nil.
+// Workers, Index, Discovery, Config, Explain, Preview, Registry, Placed and
+// Tracer may be nil.
 type Deps struct {
 	Decider Decider
 	// Models returns the union of the models that healthy workers serve.
@@ -65,6 +66,12 @@ type Deps struct {
 	// Preview returns the decision that Decider would make now, and makes none;
 	// POST /v1/route of the admin API asks it.
 	Preview func(q route.Query) (route.Explanation, error)
+
+	// Placed is told each decision that is about to be carried out, the path
+	// that the worker is asked at, and the body as the client sent it, without its
+	// encoding; it keeps none of its memory. again says that the request was tried
+	// before. Not told are bodies that are not held whole.
+	Placed func(d *route.Decision, p *prompt.Request, path string, body []byte, again bool)
 
 	Registerer prometheus.Registerer
 	Gatherer   prometheus.Gatherer

@@ -21,17 +21,25 @@ type boundary struct {
 	key   uint64
 	end   int // of the message or cut, in bytes from the start of the body
 	chunk int // it ends with chunks[chunk]
+	last  int // message before it, of a conversation
 	// learnable: no media before it, whose tokens are not told by their bytes.
 	learnable bool
+	answered  bool // the assistant speaks next
+	items     int  // media items before it
 }
 
 // maxBoundaries bounds how many are kept of one prompt: the first of all and
 // the last ones.
 const maxBoundaries = 512
 
-// mark notes that a boundary may be where the chunks end now.
-func (c *chunker) mark(end int) {
-	c.r.bounds = append(c.r.bounds, boundary{end: end, chunk: len(c.r.chunks) - 1})
+// mark notes that a boundary may be where the chunks end now, behind a message.
+// Of very many the first and the last ones stay.
+func (c *chunker) mark(end, message int) {
+	b := c.r.bounds
+	if len(b) == 2*maxBoundaries {
+		b = append(b[:1], b[maxBoundaries+1:]...)
+	}
+	c.r.bounds = append(b, boundary{end: end, chunk: len(c.r.chunks) - 1, last: message})
 }
 
 // cuts makes the ends of all chunks but the last of a plain text, which starts
@@ -67,30 +75,38 @@ func (r *Request) bound(s *Scanner, body []byte) {
 		r.promptAt = s.members[memberMessages].Span
 	}
 	r.whole = mix(uint64(r.chunks[len(r.chunks)-1].Key), head, wholePrompt)
+	if n := len(r.bounds); n > maxBoundaries {
+		r.bounds = append(r.bounds[:1], r.bounds[n-maxBoundaries+1:]...)
+	}
 	if r.Kind == Chat {
 		r.judge(messages)
 	}
-	suffix := noUserFollows
+	suffix, next := noUserFollows, len(messages)
 	for i := len(r.bounds) - 1; i >= 0; i-- {
-		if r.Kind == Chat && messages[i+1].role == userRole {
-			suffix = userFollows
+		b := &r.bounds[i]
+		for r.Kind == Chat && next > b.last+1 {
+			next--
+			if messages[next].role == userRole {
+				suffix = userFollows
+			}
 		}
-		r.bounds[i].key = mix(uint64(r.chunks[r.bounds[i].chunk].Key), head, suffix)
-	}
-	if n := len(r.bounds); n > maxBoundaries {
-		r.bounds = append(r.bounds[:1], r.bounds[n-maxBoundaries+1:]...)
-		r.headEnd = min(r.headEnd, 1)
+		b.key = mix(uint64(r.chunks[b.chunk].Key), head, suffix)
 	}
 }
 
-// judge finds the head, which are the leading system messages, and where the
-// media begin.
+// judge finds the head, which are the leading system messages, where the media
+// are, and where the assistant speaks next.
 func (r *Request) judge(messages []message) {
-	clean := true
+	items, next := 0, 0
+	head := true
 	for i := range r.bounds {
-		clean = clean && messages[i].items == 0
-		r.bounds[i].learnable = clean
-		if messages[i].role == systemRole && r.headEnd == i {
+		b := &r.bounds[i]
+		for ; next <= b.last; next++ {
+			items += int(messages[next].items)
+			head = head && messages[next].role == systemRole
+		}
+		b.items, b.learnable, b.answered = items, items == 0, messages[next].role == assistantRole
+		if head {
 			r.headEnd = i + 1
 		}
 	}

@@ -83,6 +83,7 @@ const (
 type LearnedStats struct {
 	Entries  int   `json:"entries"`
 	Trusted  int   `json:"trusted"`
+	Unusable int   `json:"unusable"`
 	Bytes    int64 `json:"bytes"` // an estimate of the memory
 	MaxBytes int64 `json:"max_bytes"`
 	Classes  int   `json:"classes"` // with entries, or with a version of their own
@@ -267,8 +268,11 @@ func (l *Learned) drop(e *entry) {
 	l.unlink(e)
 	delete(l.entries, e.key)
 	l.stats.Bytes -= e.bytes()
-	if e.state == trusted {
+	switch e.state {
+	case trusted:
 		l.stats.Trusted--
+	case refused:
+		l.stats.Unusable--
 	}
 }
 
@@ -284,6 +288,7 @@ func (l *Learned) refuse(e *entry, why Refusal) {
 	e.state, e.blocks, e.parent = refused, nil, 0
 	l.stats.Bytes += e.bytes()
 	l.stats.Refused[why]++
+	l.stats.Unusable++
 }
 
 func (l *Learned) use(e *entry) {

@@ -27,6 +27,7 @@ const (
 	otherRole role = iota
 	userRole
 	systemRole // system or developer
+	assistantRole
 )
 
 // noteRole notes the role of the message being read, as it stands between
@@ -46,6 +47,8 @@ func (s *Scanner) noteRole(text []byte) {
 		r = userRole
 	case "system", "developer":
 		r = systemRole
+	case "assistant":
+		r = assistantRole
 	}
 	all[len(all)-1].role = r
 }

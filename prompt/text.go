@@ -51,7 +51,7 @@ func (r *Request) readParts(s *Scanner, body []byte, parts ...int) error {
 			for n, e := range m.elements {
 				c.add(body[e.Start:e.End], s.mediaBytes(e))
 				if i == memberMessages && n < len(m.elements)-1 {
-					c.mark(e.End)
+					c.mark(e.End, n)
 				}
 			}
 		case !m.known:

@@ -64,6 +64,9 @@ type Decision struct {
 	PredictedCachedTokens int            // prompt tokens the worker should not have to compute
 	PredictedTTFT         time.Duration
 	CostMicros            float64 // expected added time; 0 under policies that price nothing
+	// RenderClass is how the target turned text into tokens when the request was
+	// placed; 0: not known.
+	RenderClass prompt.Class
 
 	member    *fleet.Member
 	booking   *fleet.Booking
@@ -76,6 +79,10 @@ type Decision struct {
 	predicted prediction
 
 	promised float64 // of the predicted cached tokens, those that were only promised
+
+	guessed     float64     // tokens of the prompt
+	earlier     prompt.Size // of the prompt that it goes on from
+	blockTokens int         // of the target's cache
 
 	trial           bool // of an open circuit
 	firstByte, done bool

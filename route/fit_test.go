@@ -178,13 +178,14 @@ func TestPricingAllocatesNothing(t *testing.T) {
 		h.finish(h.decide(t, tokens(t, 0, 500, i)), 1e7)
 	}
 	hits := h.match(h.members, p)
+	z := h.size(p, hits)
 	request := cost.Request{PromptTokens: 2100, OutputTokens: 100, Choices: 1}
 	h.cands = make([]candidate, 0, len(h.members))
 	if n := testing.AllocsPerRun(100, func() {
 		h.cands = h.cands[:0]
 		for i, m := range h.members {
 			h.cands = append(h.cands, candidate{member: m})
-			h.price(h.clock.Now(), &h.cands[i], &hits[i], p, request)
+			h.price(h.clock.Now(), &h.cands[i], &hits[i], &z, p, request)
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations for %d candidates", n, len(h.members))

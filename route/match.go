@@ -14,8 +14,10 @@ import (
 
 // Where a hit is known from.
 const (
-	fromEvents = "events" // the worker's KV events, and what was promised since
-	fromSent   = "sent"   // this router's own routings, aged
+	fromEvents  = "events"  // the worker's KV events, and what was promised since, of a prompt given as token ids
+	fromLearned = "learned" // the same of a text whose tokens were learned, and beyond these what was sent
+	fromSent    = "sent"    // this router's own routings, aged
+	fromSession = "session" // what the session's last worker was sent last, aged
 )
 
 // matched is what one member holds of a prompt, before its size is known.
@@ -28,11 +30,16 @@ type matched struct {
 	// What run counts: blocks of that form, or chunks.
 	form   prompt.Form
 	chunks []prompt.Chunk
+	// Of a text: how the member turns it into tokens, what is known of these
+	// there, which run counts blocks of then, and how many chunks were sent.
+	class prompt.Class
+	known prompt.Known
+	sent  index.Run
 }
 
 // match finds what every member holds of the prompt. Token ids match against
-// the index where the worker's events feed it, everything else against what
-// was sent there.
+// the index where the worker's events feed it, and so does as much of a text as
+// its tokens are known; everything else against what was sent there.
 func (r *Router) match(members []*fleet.Member, p *prompt.Request) []matched {
 	now, mark := r.deps.Clock.Now(), r.deps.Index.Mark()
 	out := make([]matched, len(members))
@@ -43,20 +50,38 @@ func (r *Router) match(members []*fleet.Member, p *prompt.Request) []matched {
 			bySlot[out[i].cache.Slot] = i
 		}
 	}
-	for i := range members {
-		if exact(&out[i].cache, p) {
-			out[i].form = prompt.Form{BlockTokens: out[i].cache.BlockTokens, SaltInRoot: out[i].cache.SaltInRoot && p.Salt != ""}
+	for i, m := range members {
+		c := &out[i].cache
+		form := prompt.Form{BlockTokens: c.BlockTokens, SaltInRoot: c.SaltInRoot && p.Salt != ""}
+		switch {
+		case c.BlockTokens <= 0 || c.Known != fleet.ByEvents:
+		case len(p.Tokens) > 0:
+			out[i].form = form
+		case r.deps.Learned != nil:
+			out[i].class = prompt.Class(m.RenderClass(p.Model, c.Slot, now))
+			out[i].known = r.deps.Learned.Find(p, out[i].class, form)
+		}
+	}
+	found := func(h *index.Hit, i int, source string) {
+		out[i].run, out[i].source, out[i].sure = h.Promised, source, h.Run.Len()
+		if members[i].Stalled(now) {
+			out[i].run.HBM, out[i].run.Lower = h.Promised.HBM/2, h.Promised.Lower/2
 		}
 	}
 	var hits []index.Hit
 	for _, form := range forms(out) {
 		hits = r.deps.Index.Match(p.TokenKeys(form), hits[:0])
-		for _, h := range hits {
-			if i, ok := bySlot[h.Slot]; ok && out[i].form == form {
-				out[i].run, out[i].source, out[i].sure = h.Promised, fromEvents, h.Run.Len()
-				if members[i].Stalled(now) {
-					out[i].run.HBM, out[i].run.Lower = h.Promised.HBM/2, h.Promised.Lower/2
-				}
+		for j := range hits {
+			if i, ok := bySlot[hits[j].Slot]; ok && out[i].form == form {
+				found(&hits[j], i, fromEvents)
+			}
+		}
+	}
+	for _, k := range knowns(out) {
+		hits = r.deps.Index.Match(k.Keys, hits[:0])
+		for j := range hits {
+			if i, ok := bySlot[hits[j].Slot]; ok && same(out[i].known, k) {
+				found(&hits[j], i, fromLearned)
 			}
 		}
 	}
@@ -68,16 +93,34 @@ func (r *Router) match(members []*fleet.Member, p *prompt.Request) []matched {
 		return index.Horizon{}
 	}, hits[:0])
 	for _, h := range hits {
-		if i, ok := bySlot[h.Slot]; ok && out[i].source == "" && out[i].form.BlockTokens == 0 {
+		i, ok := bySlot[h.Slot]
+		switch {
+		case !ok || out[i].form.BlockTokens > 0:
+		case len(out[i].known.Keys) > 0:
+			out[i].sent = h.Run
+		default:
 			out[i].run, out[i].source, out[i].chunks = h.Run, fromSent, chunks
 		}
 	}
 	return out
 }
 
-// exact reports whether the index speaks for a member and a prompt.
-func exact(c *fleet.Cache, p *prompt.Request) bool {
-	return len(p.Tokens) > 0 && c.BlockTokens > 0 && c.Known == fleet.ByEvents
+// knowns returns the different leading parts of a text whose tokens are known.
+func knowns(all []matched) []prompt.Known {
+	var out []prompt.Known
+	for i := range all {
+		k := all[i].known
+		if len(k.Keys) > 0 && !slices.ContainsFunc(out, func(o prompt.Known) bool { return same(o, k) }) {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// same reports whether two known parts of one text are one: of one class, in
+// one form.
+func same(a, b prompt.Known) bool {
+	return len(a.Keys) > 0 && len(a.Keys) == len(b.Keys) && &a.Keys[0] == &b.Keys[0]
 }
 
 // forms returns the different forms in use.
@@ -106,34 +149,47 @@ func sentKeys(p *prompt.Request) ([]kv.Key, []prompt.Chunk) {
 	return p.ChunkKeys(), chunks
 }
 
-// tokens turns a match into tokens of a prompt of that many: at most all whole
+// tokens turns a match into tokens of a prompt of that size: at most all whole
 // blocks but the one that holds the last token, which is always computed.
-func (m *matched) tokens(promptTokens, tokensPerByte float64) cost.Hit {
+func (m *matched) tokens(z *sizing) cost.Hit {
 	block := m.cache.BlockTokens
 	var hbm, all float64
 	switch {
 	case m.run.Len() == 0:
 		return cost.Hit{}
 	case m.chunks != nil:
-		at := func(n int) float64 {
-			if n == 0 {
-				return 0
-			}
-			return float64(m.chunks[n-1].TextBytes) * tokensPerByte
-		}
-		hbm, all = at(m.run.HBM), at(m.run.Len())
-	case m.form.BlockTokens == 0:
+		hbm, all = z.sent(m.run.HBM), z.sent(m.run.Len())
+	case m.form.BlockTokens == 0 && m.source == fromSent:
 		hbm, all = float64(m.run.HBM*sentBlockTokens), float64(m.run.Len()*sentBlockTokens)
 	default:
 		hbm, all = float64(m.run.HBM*block), float64(m.run.Len()*block)
+		hbm, all = m.beyond(z, hbm, all)
 	}
 	if block == 0 {
 		block = defaultBlockTokens
 	}
-	most := float64((int(promptTokens) - 1) / block * block)
+	most := float64((int(z.total) - 1) / block * block)
 	whole := func(x float64) float64 { return min(most, float64(int(x)/block*block)) }
 	hbm, all = whole(hbm), whole(all)
 	return cost.Hit{HBMTokens: hbm, LowerTokens: all - hbm, Tier: m.run.Tier}
+}
+
+// beyond adds to what a member holds of the known part of a text, if it holds
+// all of it, what was sent there behind that.
+func (m *matched) beyond(z *sizing, hbm, all float64) (float64, float64) {
+	if len(m.known.Keys) == 0 || m.run.Len() < len(m.known.Keys) || m.sent.Len() < m.known.Chunks {
+		return hbm, all
+	}
+	known := float64(m.known.Tokens)
+	all = max(all, known+z.sent(m.sent.Len())-z.sentTo(m.known.Chunks))
+	if m.run.Lower == 0 {
+		hbm = all
+		if m.sent.Lower > 0 { // it left HBM, by its age
+			hbm = max(float64(m.run.HBM*m.cache.BlockTokens), known+z.sentTo(max(m.sent.HBM, m.known.Chunks))-z.sentTo(m.known.Chunks))
+			m.run.Tier = m.sent.Tier
+		}
+	}
+	return hbm, all
 }
 
 // defaultBlockTokens is vLLM's block size, assumed until a worker told its own.
@@ -147,10 +203,14 @@ const confirmLag = 2 * time.Second
 // until its events say so, and among what was sent.
 func (r *Router) promise(now clock.Instant, d *Decision, c *candidate) {
 	d.slot = c.cache.Slot
+	keys := c.known.Keys
 	if c.form.BlockTokens > 0 {
-		d.ticket = r.deps.Index.Begin(d.slot, d.query.TokenKeys(c.form), now.Add(c.group.promiseLife(d.PredictedTTFT)))
+		keys = d.query.TokenKeys(c.form)
 	}
-	keys, _ := sentKeys(d.query)
+	if len(keys) > 0 {
+		d.ticket = r.deps.Index.Begin(d.slot, keys, now.Add(c.group.promiseLife(d.PredictedTTFT)))
+	}
+	keys, _ = sentKeys(d.query)
 	d.member.Sent(int(d.booking.UncachedTokens + d.booking.OutputTokens))
 	r.deps.Approx.Touch(d.slot, keys, d.member.Clock(&c.cache))
 }

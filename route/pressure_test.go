@@ -57,7 +57,8 @@ func TestReturnsAvoidPressedCaches(t *testing.T) {
 		}
 		request.Return = back
 		c := candidate{member: m}
-		h.price(h.clock.Now(), &c, &hits[i], p, request)
+		z := h.size(p, hits)
+		h.price(h.clock.Now(), &c, &hits[i], &z, p, request)
 		return c.terms
 	}
 	back := cost.Return{Probability: 1, AfterMicros: 30e6, ContextTokens: 8100}
@@ -82,7 +83,9 @@ func TestReturnsAvoidPressedCaches(t *testing.T) {
 	c := candidate{member: h.members[0]}
 	p := tokens(t, 0, 8000, 1)
 	request.Return = back
-	h.price(h.clock.Now(), &c, &h.match(h.members, p)[0], p, request)
+	hits := h.match(h.members, p)
+	z := h.size(p, hits)
+	h.price(h.clock.Now(), &c, &hits[0], &z, p, request)
 	if c.terms.WorkflowMicros == 0 || c.judged.WorkflowMicros != 0 {
 		t.Errorf("left out: %+v, known: %+v", c.judged, c.terms)
 	}

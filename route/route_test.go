@@ -246,7 +246,8 @@ func TestTextHitsAgeWithTheCache(t *testing.T) {
 		cache.Evicting[kv.HBM], cache.Evicting[kv.CPU] = true, true
 		m.SetCache(cache)
 		hits := h.match(h.members, p)
-		if got := hits[0].tokens(5000, 0.25); (got.HBMTokens > 0) != c.hbm || (got.LowerTokens > 0) != c.lower {
+		z := h.size(p, hits)
+		if got := hits[0].tokens(&z); (got.HBMTokens > 0) != c.hbm || (got.LowerTokens > 0) != c.lower {
 			t.Errorf("%s: hit %+v", c.description, got)
 		}
 	}

@@ -21,6 +21,8 @@ type Deps struct {
 	Index  *index.Index
 	Approx *index.Approx
 	Clock  clock.Clock
+	// Learned is what is known of the tokens of text prompts; nil: nothing.
+	Learned *prompt.Learned
 }
 
 // Router places requests. Its methods are safe for concurrent use.
@@ -52,7 +54,7 @@ type Router struct {
 	}
 	serving int         // members that might serve the request under way
 	cands   []candidate // scratch
-	ends    []float64   // scratch of parts
+	ends    []float64   // scratch of size
 }
 
 // Stats counts what the router did since it started.
@@ -117,11 +119,13 @@ type candidate struct {
 	member     *fleet.Member
 	cache      fleet.Cache
 	hit        cost.Hit
-	source     string      // of the hit: fromEvents, fromSent or ""
-	sure       int         // blocks of it that are no mere promise
-	discounted int         // tokens taken off it by experience
-	mark       index.Mark  // from before the match
-	form       prompt.Form // of its blocks where the index speaks for it, else zero
+	source     string       // of the hit: fromEvents, fromLearned, fromSent, fromSession or ""
+	sure       int          // blocks of it that are no mere promise
+	discounted int          // tokens taken off it by experience
+	mark       index.Mark   // from before the match
+	form       prompt.Form  // of its blocks where the index speaks for all of them, else zero
+	known      prompt.Known // what it speaks for of a text
+	render     prompt.Class // how the member turns a text into tokens
 	group      *class
 	class      cost.Class // as learned, with the limits that it told or showed
 	signals    fleet.Signals
@@ -149,8 +153,8 @@ func (r *Router) Decide(q Query) (*Decision, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.judgeDue(now)
-	request, chosen := r.weigh(now, q, members, hits)
-	d := r.book(now, q, request, &r.cands[chosen.index])
+	request, chosen, z := r.weigh(now, q, members, hits)
+	d := r.book(now, q, request, &z, &r.cands[chosen.index])
 	d.trial = d.member.Circuit.Begin(now)
 	r.ring.put(r.explain(now, q, request, chosen))
 	return d, nil
@@ -169,7 +173,7 @@ func (r *Router) Preview(q Query) (Explanation, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	turn, source := r.turn, *r.source
-	request, chosen := r.weigh(now, q, members, hits)
+	request, chosen, _ := r.weigh(now, q, members, hits)
 	r.turn, *r.source = turn, source
 	return r.explain(now, q, request, chosen), nil
 }
@@ -193,20 +197,21 @@ func (r *Router) find(q *Query) (now clock.Instant, members []*fleet.Member, hit
 }
 
 // weigh prices the members, as r.cands, and chooses one of them. It needs r.mu.
-func (r *Router) weigh(now clock.Instant, q Query, members []*fleet.Member, hits []matched) (cost.Request, choice) {
+func (r *Router) weigh(now clock.Instant, q Query, members []*fleet.Member, hits []matched) (cost.Request, choice, sizing) {
+	z := r.size(q.Prompt, hits)
 	request := cost.Request{
-		PromptTokens: float64(r.sizes.PromptTokens(q.Prompt)),
-		OutputTokens: expectedOutput(&q, r.output.Predict(outputKey(&q, r.sizes.PromptTokens(q.Prompt)), q.Prompt.MaxTokens)),
+		PromptTokens: z.total,
+		OutputTokens: expectedOutput(&q, r.output.Predict(outputKey(&q, int(z.total)), q.Prompt.MaxTokens)),
 		Choices:      float64(q.Prompt.N * q.Prompt.Prompts),
 	}
 	r.cands, r.serving = r.cands[:0], len(members)
 	for i, m := range members {
 		r.cands = append(r.cands, candidate{member: m})
-		r.price(now, &r.cands[len(r.cands)-1], &hits[i], q.Prompt, request)
+		r.price(now, &r.cands[len(r.cands)-1], &hits[i], &z, q.Prompt, request)
 	}
 	r.slowStart(now, request)
 	r.addLaterWait(now)
-	return request, r.choose(now, q, request)
+	return request, r.choose(now, q, request), z
 }
 
 // outputKey is what the length of the answer may depend on.
@@ -226,19 +231,19 @@ func excluded(list []kv.Target, t kv.Target) bool {
 }
 
 // price scores one member.
-func (r *Router) price(now clock.Instant, c *candidate, h *matched, p *prompt.Request, request cost.Request) {
+func (r *Router) price(now clock.Instant, c *candidate, h *matched, z *sizing, p *prompt.Request, request cost.Request) {
 	m := c.member
-	c.cache, c.source, c.form, c.signals, c.inFlight = h.cache, h.source, h.form, m.Signals(), m.Ledger.InFlight()
+	c.cache, c.source, c.form, c.known, c.render = h.cache, h.source, h.form, h.known, h.class
+	c.signals, c.inFlight = m.Signals(), m.Ledger.InFlight()
 	c.group = r.classOf(m, p.Model)
 	m.Fit.Rest(m.ClassFit)
 	r.learnSteps(now, c)
 	c.class = r.constants(m)
 	limit(&c.class, &c.signals)
 	c.class.BudgetTokens = m.BudgetTokens(&h.cache, c.class.BudgetTokens)
-	perByte, _ := r.sizes.TokensPerByte(p.Model)
-	c.hit, c.sure, c.mark = h.tokens(request.PromptTokens, perByte), h.sure, h.mark
+	c.hit, c.sure, c.mark = h.tokens(z), h.sure, h.mark
 	c.discount()
-	parts := r.parts(c, p, perByte)
+	parts := r.parts(c, p)
 	c.hit.InUseTokens = min(request.PromptTokens, m.Ledger.InUseTokens(&parts))
 	r.takeEvidence(now, c)
 	step := tokenTime(&c.class, m.Ledger.InFlight())
@@ -262,19 +267,15 @@ func (r *Router) price(now clock.Instant, c *candidate, h *matched, p *prompt.Re
 	}
 }
 
-// parts returns how a prompt's shared part can be told on a candidate. Ends lie
-// in scratch memory.
-func (r *Router) parts(c *candidate, p *prompt.Request, tokensPerByte float64) fleet.Parts {
+// parts returns how a prompt's shared part can be told on a candidate, once its
+// size is found out. Ends lie in scratch memory.
+func (r *Router) parts(c *candidate, p *prompt.Request) fleet.Parts {
 	if c.form.BlockTokens > 0 {
 		return fleet.Parts{Keys: p.TokenKeys(c.form), KeyTokens: float64(c.form.BlockTokens)}
 	}
 	keys, chunks := sentKeys(p)
 	if len(chunks) == 0 {
 		return fleet.Parts{Keys: keys, KeyTokens: sentBlockTokens}
-	}
-	r.ends = r.ends[:0]
-	for i := range chunks {
-		r.ends = append(r.ends, tokensPerByte*float64(chunks[i].TextBytes))
 	}
 	return fleet.Parts{Keys: keys, Ends: r.ends}
 }
@@ -328,7 +329,7 @@ func (c *candidate) expect(request cost.Request) time.Duration {
 
 // book enters the chosen candidate into its member's ledger and promises its
 // blocks.
-func (r *Router) book(now clock.Instant, q Query, request cost.Request, c *candidate) *Decision {
+func (r *Router) book(now clock.Instant, q Query, request cost.Request, z *sizing, c *candidate) *Decision {
 	p := cost.Uncached(request, c.hit)
 	b := &fleet.Booking{
 		PromptTokens: request.PromptTokens, HBMTokens: c.hit.HBMTokens,
@@ -337,8 +338,7 @@ func (r *Router) book(now clock.Instant, q Query, request cost.Request, c *candi
 		PredictedTTFT: c.expect(request),
 		Silent:        !q.Prompt.Stream,
 	}
-	perByte, _ := r.sizes.TokensPerByte(q.Prompt.Model)
-	b.Parts = r.parts(c, q.Prompt, perByte)
+	b.Parts = r.parts(c, q.Prompt)
 	b.Parts.Ends = slices.Clone(b.Parts.Ends)
 	b.InUseTokens = c.hit.InUseTokens
 	if b.Silent && c.form.BlockTokens > 0 {
@@ -352,6 +352,7 @@ func (r *Router) book(now clock.Instant, q Query, request cost.Request, c *candi
 		PredictedTTFT:         b.PredictedTTFT, CostMicros: c.total,
 		member: c.member, booking: b, query: q.Prompt, bookedAt: now,
 		output: outputKey(&q, int(request.PromptTokens)), seen: seen, promised: c.promised, predicted: predicted,
+		RenderClass: c.render, guessed: z.total, earlier: z.earlier, blockTokens: c.cache.BlockTokens,
 	}
 	r.typical.observe(request.PromptTokens, p, request.OutputTokens)
 	r.traffic.observe(now, c.terms.PrefillMicros, r.serving)
@@ -412,7 +413,10 @@ func (r *Router) Done(d *Decision, o Outcome) {
 		r.auditWindow(now, d, u)
 	}
 	if u.Known && o.Result == Completed {
-		r.sizes.Observe(d.query.Model, d.query.TextBytes, u.PromptTokens-len(d.query.Tokens)-d.query.ExtraTokens)
+		r.sizes.Observe(d.query, d.guessed, u.PromptTokens, u.CompletionTokens/max(1, d.query.N*d.query.Prompts))
+		if u.CachedTokens >= 0 && d.blockTokens > 0 {
+			r.sizes.ObserveKept(d.query.Model, d.earlier, u.CachedTokens, d.blockTokens)
+		}
 		if d.query.Kind != prompt.Embedding {
 			r.output.Observe(d.output, u.CompletionTokens/max(1, d.query.N*d.query.Prompts))
 		}

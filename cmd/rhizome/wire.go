@@ -28,6 +28,7 @@ import (
 	"github.com/rhizome-router/rhizome/gateway"
 	"github.com/rhizome-router/rhizome/gateway/otlp"
 	"github.com/rhizome-router/rhizome/index"
+	"github.com/rhizome-router/rhizome/prompt"
 	"github.com/rhizome-router/rhizome/route"
 )
 
@@ -39,6 +40,7 @@ type replica struct {
 	// and what the admin API decided.
 	registry  *fleet.Registry
 	discovery *discover.Runner
+	learner   *prompt.Learner // nil: nothing is learned of prompts
 	router    *route.Router
 	traces    *otlp.Exporter // nil: none
 	front     atomic.Pointer[front]
@@ -89,8 +91,15 @@ func (r *replica) build(cfg config.Config) (err error) {
 	if err := r.discover(cfg); err != nil {
 		return err
 	}
-	r.router = route.New(cfg.Route, route.Deps{Fleet: r.fleet, Index: prefixes, Approx: sent, Clock: time})
-	registry.MustRegister(r.fleet.Collector(), r.registry.Collector(), r.router.Collector(), newConfigMetrics(&r.inForce))
+	deps := route.Deps{Fleet: r.fleet, Index: prefixes, Approx: sent, Clock: time}
+	registry.MustRegister(newConfigMetrics(&r.inForce), r.fleet.Collector(), r.registry.Collector())
+	if cfg.Prompt.Learn == prompt.On {
+		deps.Learned = prompt.NewLearned(cfg.Prompt.MaxBytes)
+		r.learner = prompt.NewLearner(cfg.Prompt, deps.Learned, prompt.LearnerDeps{Fleet: r.fleet, Clock: time, Log: r.log})
+		registry.MustRegister(r.learner.Collector())
+	}
+	r.router = route.New(cfg.Route, deps)
+	registry.MustRegister(r.router.Collector())
 	host, _ := os.Hostname()
 	name := cmp.Or(cfg.Name, host, "rhizome")
 	var tracer trace.Tracer
@@ -106,6 +115,9 @@ func (r *replica) build(cfg config.Config) (err error) {
 		Index:   func() any { return r.fleet.DescribeIndex() }, Discovery: func() any { return r.registry.Describe() },
 		Config:  func() any { return r.inForce.Load().describe() },
 		Explain: func(id string) (any, bool) { return r.router.Explain(id) }, Preview: r.router.Preview, Registry: r.registry,
+		Placed: func(d *route.Decision, p *prompt.Request, path string, body []byte, again bool) {
+			r.learner.Placed(p, d.Target.Worker, d.RenderClass, path, body, again)
+		},
 		Registerer: registry, Gatherer: registry, Log: r.log, Clock: time, Replica: name, Tracer: tracer,
 	})
 	if err != nil {
@@ -144,6 +156,9 @@ func (r *replica) run(ctx context.Context) error {
 	var adminErr error
 	wg.Go(func() { r.fleet.Run(house) })
 	wg.Go(func() { r.discovery.Run(house) })
+	if r.learner != nil {
+		wg.Go(func() { r.learner.Run(house) })
+	}
 	wg.Go(func() {
 		admin := http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { r.front.Load().admin.ServeHTTP(w, q) })
 		if adminErr = gateway.Serve(house, r.admin, admin, r.grace, r.log); adminErr != nil {

@@ -1,0 +1,53 @@
+package route
+
+import (
+	"github.com/rhizome-router/rhizome/prompt"
+)
+
+// sizing is how large a prompt and its leading parts are, in tokens: exact for
+// token ids, learned or guessed for text.
+type sizing struct {
+	total float64
+	ends  []float64 // up to the end of each chunk of a text
+	// An earlier prompt ended with chunk anchor, and its answer had so many
+	// tokens that are still in the cache, if this prompt gives it back; -1: none.
+	anchor       int
+	answerTokens float64
+	earlier      prompt.Size // of that prompt
+}
+
+// sentTo returns the tokens of the first n chunks.
+func (z *sizing) sentTo(n int) float64 {
+	if n == 0 {
+		return 0
+	}
+	return z.ends[n-1]
+}
+
+// sent returns the tokens that are cached where the first n chunks were sent
+// last: those of an answer that was given to them too.
+func (z *sizing) sent(n int) float64 {
+	if n-1 == z.anchor {
+		return z.sentTo(n) + z.answerTokens
+	}
+	return z.sentTo(n)
+}
+
+// size finds out how large a prompt is. It needs r.mu, and its result lasts
+// until the next call.
+func (r *Router) size(p *prompt.Request, hits []matched) sizing {
+	var deepest prompt.Known
+	for i := range hits {
+		if hits[i].known.Tokens > deepest.Tokens {
+			deepest = hits[i].known
+		}
+	}
+	z := sizing{anchor: -1}
+	r.ends, z.earlier = r.sizes.Ends(p, deepest, r.ends[:0])
+	z.ends = r.ends
+	if z.anchor = z.earlier.Chunks - 1; z.anchor >= 0 && z.earlier.Answered {
+		z.answerTokens = float64(r.sizes.KeptTokens(p.Model, z.earlier))
+	}
+	z.total = float64(r.sizes.PromptTokens(p, z.ends, z.earlier))
+	return z
+}

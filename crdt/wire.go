@@ -33,9 +33,10 @@ const (
 	parentRoot = 1
 	parentLast = 2 // the last block of the Insert before, in the same batch
 
-	// MaxBatchBytes bounds a batch on the wire. A longer one is no batch of an
+	// MaxBatchBytes bounds a batch on the wire: with what is sent beside it, it
+	// fits a frame of 4 MiB. A longer one is no batch of an
 	// engine: it is refused, and becomes a skip.
-	MaxBatchBytes = 4 << 20
+	MaxBatchBytes = 4<<20 - 128<<10
 	// MaxBatchOps bounds the operations of a batch on the wire: in memory one
 	// is some 60 times its shortest form.
 	MaxBatchOps = 1 << 16

@@ -177,6 +177,8 @@ type Core struct {
 	beat     clock.Instant
 	chased   clock.Instant
 	swept    clock.Instant
+	met      bool // a peer told its vector
+	warm     bool
 	stats    Stats
 }
 

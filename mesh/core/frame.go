@@ -47,7 +47,7 @@ const (
 
 const (
 	// MaxFrameBytes bounds a frame.
-	MaxFrameBytes = 5 << 20
+	MaxFrameBytes = 4 << 20
 	// maxNameBytes bounds a replica's name.
 	maxNameBytes = 256
 	maxInc       = 1 << 32
@@ -60,11 +60,16 @@ var ErrFrame = errors.New("not a frame of the mesh")
 
 // Receive takes a frame that a peer sent. On an error, [ErrFrame], the
 // connection to the peer is to be closed; what was read before the fault stays.
+// Who from is, the caller knows for certain.
 func (c *Core) Receive(now clock.Instant, from string, frame []byte) error {
-	p := c.peers[from]
-	if p == nil {
-		return nil // forgotten since
+	if c.peers[from] == nil { // membership has not told of it yet
+		if len(c.peers) >= maxPeers {
+			c.stats.Refused++
+			return nil
+		}
+		c.peer(from).diedAt = now
 	}
+	p := c.peers[from]
 	p.lastFrame = now
 	if len(frame) > MaxFrameBytes {
 		return fmt.Errorf("%w: %d bytes, at most %d are allowed", ErrFrame, len(frame), MaxFrameBytes)

@@ -117,9 +117,35 @@ func (c *Core) readVector(now clock.Instant, p *peer, r *wire.Reader) {
 			c.send(p.name, Sync, wantRows(Table(t)))
 		}
 	}
-	if reply && r.Err() == nil {
+	if r.Err() != nil {
+		return
+	}
+	c.met = true
+	if reply {
+		p.told = 0 // it may have missed them
+		c.introduce(p)
 		c.sendVector(now, p, false)
 	}
+}
+
+// Warm reports whether this replica has caught up with a peer: it was told a
+// vector, and has what it asked for since.
+func (c *Core) Warm() bool {
+	if c.warm || !c.met {
+		return c.warm
+	}
+	for _, s := range c.streams { // order-free: any
+		if s.asked != "" || s.further > s.log.Next() {
+			return false
+		}
+	}
+	for _, p := range c.pages { // order-free: any
+		if p.asked != "" {
+			return false
+		}
+	}
+	c.warm = true
+	return true
 }
 
 // theirs is what a peer's vector says of a stream.

@@ -1,0 +1,89 @@
+package mesh
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/rhizome-router/rhizome/crdt"
+	"github.com/rhizome-router/rhizome/mesh/core"
+	"github.com/rhizome-router/rhizome/transport"
+)
+
+// Config says whom a replica shares what it knows with. Without a secret or
+// certificates it is alone.
+type Config struct {
+	// Peers are where other replicas may be found, as host:port; all addresses
+	// of a host are tried, again and again. One that is up is enough.
+	Peers []string `yaml:"peers"`
+	// Transport is the port, the cluster and how replicas know each other.
+	Transport transport.Config `yaml:",inline"`
+	// MaxQueueBytes bounds what waits to be sent to all peers together; what is
+	// over it is dropped, and the peer asks for it. Default 64 MiB.
+	MaxQueueBytes int `yaml:"max_queue_bytes"`
+	// MaxRingBytes bounds the batches of KV events that are kept so that a peer
+	// can catch up without a snapshot. Default 256 MiB.
+	MaxRingBytes int `yaml:"max_ring_bytes"`
+	// SyncBytesPerSecond is what each peer is sent at most of what it missed.
+	// Default 20 MB.
+	SyncBytesPerSecond int `yaml:"sync_bytes_per_second"`
+	// Leave is how long a replica that ends takes to say goodbye. Default 1s.
+	Leave time.Duration `yaml:"leave"`
+}
+
+// maxPeerNames bounds the list of peers.
+const maxPeerNames = 64
+
+// WithDefaults returns c with every zero value replaced by its default.
+func (c Config) WithDefaults() Config {
+	c.Transport = c.Transport.WithDefaults()
+	for _, d := range []struct {
+		field *int
+		value int
+	}{{&c.MaxQueueBytes, 64 << 20}, {&c.MaxRingBytes, 256 << 20}, {&c.SyncBytesPerSecond, 20_000_000}} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	if c.Leave == 0 {
+		c.Leave = time.Second
+	}
+	return c
+}
+
+// Validate says what in c, after WithDefaults, can't work; each problem begins
+// with its key.
+func (c Config) Validate() error {
+	errs := []error{c.Transport.Validate()}
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if len(c.Peers) > maxPeerNames {
+		bad("peers: %d names, at most %d are allowed", len(c.Peers), maxPeerNames)
+	}
+	for _, p := range c.Peers {
+		host, port, err := net.SplitHostPort(p)
+		if n, e := strconv.Atoi(port); err != nil || e != nil || host == "" || n < 1 || n > 65535 {
+			bad("peers: %q: want host:port", p)
+		}
+	}
+	if c.MaxQueueBytes < 2*core.MaxFrameBytes {
+		bad("max_queue_bytes is %d: want at least %d, two frames", c.MaxQueueBytes, 2*core.MaxFrameBytes)
+	}
+	if c.MaxRingBytes < 1 {
+		bad("max_ring_bytes is %d: want 1 or more", c.MaxRingBytes)
+	}
+	if c.SyncBytesPerSecond < 1000 {
+		bad("sync_bytes_per_second is %d: want at least 1000", c.SyncBytesPerSecond)
+	}
+	if c.Leave < 0 || c.Leave > time.Minute {
+		bad("leave is %v: want 0s to 1m", c.Leave)
+	}
+	return errors.Join(errs...)
+}
+
+// Core returns the part of c that is the core's.
+func (c Config) Core(self string, log crdt.LogConfig, seed uint64) core.Config {
+	log.MaxRingBytes = c.MaxRingBytes
+	return core.Config{Self: core.Replica{Name: self}, SyncBytesPerSecond: c.SyncBytesPerSecond, Log: log, Seed: seed}
+}

@@ -1,0 +1,302 @@
+package mesh
+
+import (
+	"context"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/mesh/core"
+	"github.com/rhizome-router/rhizome/transport"
+)
+
+// Minor is the version of the protocol within transport's major one. A replica
+// tells it in its membership; what a later one adds is used once all members
+// have it.
+const Minor = 1
+
+// membership returns memberlist's configuration: its fast profile for replicas
+// near each other, on the gossip plane. Its own encryption is off, for the plane
+// is encrypted and knows who speaks; so is its compression.
+func (n *Node) membership() *memberlist.Config {
+	c := memberlist.DefaultLANConfig()
+	self := n.deps.Endpoint.Self()
+	c.Name, c.Label = self.Boot, n.cfg.Transport.Cluster
+	c.Transport = n.deps.Endpoint.Gossip()
+	c.BindAddr, c.BindPort = self.Addr.Addr().String(), int(self.Addr.Port())
+	c.AdvertiseAddr, c.AdvertisePort = c.BindAddr, c.BindPort
+	c.ProbeInterval, c.ProbeTimeout = 500*time.Millisecond, 200*time.Millisecond
+	c.GossipInterval, c.GossipNodes = 50*time.Millisecond, 4
+	c.PushPullInterval, c.SuspicionMult, c.TCPTimeout = 10*time.Second, 3, dialTimeout
+	c.UDPBufferSize, c.EnableCompression = transport.GossipPacketBytes, false
+	c.Delegate, c.Events = meta{}, &memberlist.ChannelEventDelegate{Ch: n.events}
+	c.Logger = log.New(logWriter{n.deps.Log}, "", 0)
+	return c
+}
+
+// meta is what a member tells of itself.
+type meta struct{}
+
+func (meta) NodeMeta(int) []byte             { return []byte{Minor} }
+func (meta) NotifyMsg([]byte)                {}
+func (meta) GetBroadcasts(int, int) [][]byte { return nil }
+func (meta) LocalState(bool) []byte          { return nil }
+func (meta) MergeRemoteState([]byte, bool)   {}
+
+// logWriter passes memberlist's lines on; what it takes for errors is part of
+// its work when peers come and go.
+type logWriter struct{ log *slog.Logger }
+
+func (w logWriter) Write(b []byte) (int, error) {
+	w.log.Debug("membership", "line", strings.TrimSpace(string(b)))
+	return len(b), nil
+}
+
+var _ io.Writer = logWriter{}
+
+// follow keeps lanes to the members, as they come and go.
+func (n *Node) follow(ctx context.Context, wg *sync.WaitGroup) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-n.events:
+			if e.Node.Name == n.deps.Endpoint.Self().Boot {
+				continue
+			}
+			addr := netip.AddrPortFrom(addrOf(e.Node.Addr), e.Node.Port)
+			switch e.Event {
+			case memberlist.NodeJoin, memberlist.NodeUpdate:
+				n.join(ctx, wg, e.Node.Name, addr)
+			case memberlist.NodeLeave:
+				n.leave(e.Node.Name, addr, e.Node.State == memberlist.StateLeft)
+			}
+		}
+	}
+}
+
+func addrOf(ip net.IP) netip.Addr {
+	a, _ := netip.AddrFromSlice(ip)
+	return a.Unmap()
+}
+
+func (n *Node) join(ctx context.Context, wg *sync.WaitGroup, name string, addr netip.AddrPort) {
+	n.known.here(addr, name)
+	n.mu.Lock()
+	old := n.lanes[name]
+	if old != nil && old.addr == addr {
+		n.mu.Unlock()
+		return
+	}
+	laneCtx, cancel := context.WithCancel(ctx)
+	l := &lane{name: name, addr: addr, cancel: cancel}
+	n.lanes[name] = l
+	n.mu.Unlock()
+	if old != nil {
+		old.cancel()
+	} else {
+		n.deps.Log.Info("a replica is here", "peer", name, "addr", addr)
+	}
+	n.Do(func(now clock.Instant, c *core.Core) { c.Alive(now, name) })
+	wg.Go(func() { n.connect(laneCtx, l) })
+}
+
+// leave forgets a member. One that left by itself is not looked for.
+func (n *Node) leave(name string, addr netip.AddrPort, itself bool) {
+	n.mu.Lock()
+	l := n.lanes[name]
+	delete(n.lanes, name)
+	n.mu.Unlock()
+	if l != nil {
+		l.cancel()
+	}
+	if itself {
+		n.known.left(addr, name)
+		n.deps.Log.Info("a replica has left", "peer", name)
+	} else {
+		n.known.gone(addr, name, n.deps.Clock.Now())
+		n.deps.Log.Warn("a replica does not answer any more", "peer", name, "addr", addr)
+		n.deps.Endpoint.Drop(addr.String())
+	}
+	n.Do(func(now clock.Instant, c *core.Core) { c.Dead(now, name) })
+}
+
+// How replicas that are not members are looked for. Membership itself never
+// looks again for one that it took for dead.
+const (
+	dialTimeout   = time.Second
+	resolveEvery  = 5 * time.Second
+	maxDials      = 8
+	lookEvery     = 50 * time.Millisecond
+	patientAfter  = 10 * time.Minute
+	patientPause  = time.Minute
+	maxAddresses  = 256
+	lookupTimeout = 3 * time.Second
+)
+
+// rejoin looks for replicas at the addresses that are configured and at those
+// where replicas were, until ctx ends.
+func (n *Node) rejoin(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	dials := make(chan struct{}, maxDials)
+	resolved := clock.Instant(-1 << 62)
+	for ctx.Err() == nil {
+		now := n.deps.Clock.Now()
+		if now.Sub(resolved) >= resolveEvery {
+			resolved = now
+			wg.Go(func() { n.resolve(ctx) })
+		}
+		for _, addr := range n.known.due(now, n.deps.Endpoint.Self().Addr, cap(dials)-len(dials)) {
+			dials <- struct{}{}
+			wg.Go(func() {
+				defer func() { <-dials }()
+				_, err := n.list.Join([]string{addr.String()})
+				n.known.tried(addr, err == nil, n.deps.Clock.Now())
+			})
+		}
+		if n.deps.Clock.Sleep(ctx, lookEvery) != nil {
+			return
+		}
+	}
+}
+
+// resolve looks up the configured peers' addresses.
+func (n *Node) resolve(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	for _, peer := range n.cfg.Peers {
+		host, portText, _ := net.SplitHostPort(peer)
+		port, _ := strconv.ParseUint(portText, 10, 16)
+		addrs := []netip.Addr{}
+		if ip, err := netip.ParseAddr(host); err == nil {
+			addrs = append(addrs, ip)
+		} else if addrs, err = n.deps.Lookup(ctx, host); err != nil {
+			n.deps.Log.Debug("a peer's name does not resolve", "peer", peer, "err", err)
+		}
+		for _, a := range addrs {
+			n.known.seed(netip.AddrPortFrom(a.Unmap(), uint16(port)), n.deps.Clock.Now())
+		}
+	}
+}
+
+// addressBook is where replicas are, were or may be.
+type addressBook struct {
+	mu sync.Mutex
+	at map[netip.AddrPort]*address
+}
+
+type address struct {
+	name    string // the replica that was seen there last
+	member  bool   // it is a member now
+	trying  bool
+	since   clock.Instant // when it was missed first
+	next    clock.Instant // when to try again
+	pause   time.Duration
+	touched clock.Instant
+}
+
+func newAddressBook() *addressBook { return &addressBook{at: make(map[netip.AddrPort]*address)} }
+
+// entry returns an address's entry, made if there is room.
+func (b *addressBook) entry(addr netip.AddrPort, now clock.Instant) *address {
+	a := b.at[addr]
+	if a == nil {
+		if len(b.at) >= maxAddresses {
+			b.evict()
+		}
+		a = &address{since: now, pause: firstPause}
+		b.at[addr] = a
+	}
+	a.touched = max(a.touched, now)
+	return a
+}
+
+// evict forgets the address that is no member's and was spoken of longest ago.
+func (b *addressBook) evict() {
+	var oldest netip.AddrPort
+	for addr, a := range b.at { // order-free: the minimum of an order
+		if o := b.at[oldest]; !a.member && (o == nil || a.touched < o.touched || a.touched == o.touched && addr.Compare(oldest) < 0) {
+			oldest = addr
+		}
+	}
+	delete(b.at, oldest)
+}
+
+func (b *addressBook) seed(addr netip.AddrPort, now clock.Instant) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.entry(addr, now)
+}
+
+func (b *addressBook) here(addr netip.AddrPort, name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a := b.entry(addr, 0)
+	a.name, a.member = name, true
+}
+
+func (b *addressBook) gone(addr netip.AddrPort, name string, now clock.Instant) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a := b.at[addr]; a != nil && a.name == name {
+		*a = address{name: name, since: now, pause: firstPause, next: now.Add(firstPause), touched: now}
+	}
+}
+
+func (b *addressBook) left(addr netip.AddrPort, name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a := b.at[addr]; a != nil && a.name == name {
+		delete(b.at, addr)
+	}
+}
+
+// due returns the addresses to try now, at most that many.
+func (b *addressBook) due(now clock.Instant, self netip.AddrPort, most int) []netip.AddrPort {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out []netip.AddrPort
+	for addr, a := range b.at { // order-free: sorted below
+		if !a.member && !a.trying && a.next <= now && addr != self {
+			out = append(out, addr)
+		}
+	}
+	slices.SortFunc(out, func(x, y netip.AddrPort) int { return x.Compare(y) })
+	out = out[:min(len(out), most)]
+	for _, addr := range out {
+		b.at[addr].trying = true
+	}
+	return out
+}
+
+func (b *addressBook) tried(addr netip.AddrPort, found bool, now clock.Instant) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a := b.at[addr]
+	if a == nil {
+		return
+	}
+	a.trying = false
+	longest := maxPause
+	if now.Sub(a.since) >= patientAfter {
+		longest = patientPause
+	}
+	if found {
+		// Whoever answered is a member under the address that it tells, which may
+		// be another.
+		a.pause = longest
+	}
+	a.next = now.Add(a.pause)
+	a.pause = min(longest, a.pause*3/2)
+}

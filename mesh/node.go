@@ -1,0 +1,161 @@
+package mesh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/crdt"
+	"github.com/rhizome-router/rhizome/mesh/core"
+	"github.com/rhizome-router/rhizome/transport"
+)
+
+// Deps are what a Node works on.
+type Deps struct {
+	// Endpoint is this replica's port; nil for a replica that is alone. The node
+	// closes it.
+	Endpoint *transport.Endpoint
+	Clock    clock.Clock
+	Log      *slog.Logger
+	// Lookup resolves a host's addresses. Default: the machine's resolver.
+	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
+	// StreamLog bounds the streams; Seed is that of random choices.
+	StreamLog crdt.LogConfig
+	Seed      uint64
+}
+
+// Node is this replica in the mesh.
+type Node struct {
+	cfg  Config
+	deps Deps
+
+	mu    sync.Mutex // guards core and lanes
+	core  *core.Core
+	lanes map[string]*lane // by peer, while it is a member
+
+	queued  atomic.Int64 // bytes in all lanes
+	dropped atomic.Uint64
+	events  chan memberlist.NodeEvent
+	list    *memberlist.Memberlist
+	known   *addressBook
+}
+
+// New returns a node that is not in the mesh yet; the sink is told what it
+// learns, within Do. Without an endpoint it is alone for good.
+func New(cfg Config, deps Deps, sink core.Sink) (*Node, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("mesh: %w", err)
+	}
+	if deps.Lookup == nil {
+		deps.Lookup = func(ctx context.Context, host string) ([]netip.Addr, error) {
+			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+		}
+	}
+	name := "alone"
+	if deps.Endpoint != nil {
+		name = deps.Endpoint.Self().Boot
+	} else {
+		cfg.MaxRingBytes = 1 // nobody catches up from it
+	}
+	return &Node{
+		cfg: cfg, deps: deps, core: core.New(cfg.Core(name, deps.StreamLog, deps.Seed), sink), lanes: make(map[string]*lane),
+		events: make(chan memberlist.NodeEvent, 1024), known: newAddressBook(),
+	}, nil
+}
+
+// Do runs f with the core, to which nobody else has access meanwhile, and sends
+// what came of it. f must not block.
+func (n *Node) Do(f func(now clock.Instant, c *core.Core)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := n.deps.Clock.Now()
+	f(now, n.core)
+	for _, m := range n.core.Out() {
+		if m.To != "" {
+			n.enqueue(now, n.lanes[m.To], m)
+			continue
+		}
+		for _, l := range n.lanes { // order-free: each lane by itself
+			n.enqueue(now, l, m)
+		}
+	}
+}
+
+// Run takes part in the mesh until ctx ends, and then says goodbye. It returns
+// when nothing of it runs any more.
+func (n *Node) Run(ctx context.Context) error {
+	if n.deps.Endpoint == nil {
+		<-ctx.Done()
+		return nil
+	}
+	list, err := memberlist.Create(n.membership())
+	if err != nil {
+		return fmt.Errorf("mesh: join membership on %v: %w", n.deps.Endpoint.Self(), errors.Join(err, n.deps.Endpoint.Close()))
+	}
+	n.list = list
+	var wg sync.WaitGroup
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	wg.Go(func() { n.follow(running, &wg) })
+	wg.Go(func() { n.accept(running, &wg) })
+	wg.Go(func() { n.tick(running) })
+	wg.Go(func() { n.rejoin(ctx) })
+	n.deps.Log.Info("in the mesh", "replica", n.deps.Endpoint.Self(), "cluster", n.cfg.Transport.Cluster)
+	<-ctx.Done()
+	// Peers learn it from us instead of missing us, while frames still go out.
+	if err := list.Leave(n.cfg.Leave); err != nil {
+		n.deps.Log.Warn("peers may not have heard the goodbye", "err", err)
+	}
+	stop()
+	err = errors.Join(list.Shutdown(), n.deps.Endpoint.Close())
+	wg.Wait()
+	return err
+}
+
+// tickEvery is how often the core looks at the time.
+const tickEvery = 5 * time.Millisecond
+
+func (n *Node) tick(ctx context.Context) {
+	for n.deps.Clock.Sleep(ctx, tickEvery) == nil {
+		n.Do(func(now clock.Instant, c *core.Core) { c.Tick(now) })
+	}
+}
+
+// accept takes the streams that peers open.
+func (n *Node) accept(ctx context.Context, wg *sync.WaitGroup) {
+	for {
+		in, err := n.deps.Endpoint.Delta().Accept(ctx)
+		if err != nil {
+			return // the endpoint is closed
+		}
+		wg.Go(func() { n.receive(in) })
+	}
+}
+
+// receive takes the frames of one stream until it ends.
+func (n *Node) receive(in *transport.Inbound) {
+	defer in.Close()
+	if _, err := in.Class(); err != nil {
+		return
+	}
+	for {
+		frame, err := in.Receive()
+		if err != nil {
+			return
+		}
+		n.Do(func(now clock.Instant, c *core.Core) { err = c.Receive(now, in.Peer().Boot, frame) })
+		if err != nil {
+			n.deps.Log.Warn("a peer does not speak this version of the mesh's protocol; its stream is closed", "peer", in.Peer(), "err", err)
+			return
+		}
+	}
+}

@@ -151,7 +151,7 @@ func BenchmarkNameBlocks(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		newSequence(vllmNames(1, 16), req.prompts[0], "", false, 0, 343, 1<<20)
+		newSequence(vllmNames(1, 16), req.prompts[0], extras{}, false, 0, 343, 1<<20)
 	}
 }
 
@@ -161,7 +161,7 @@ func BenchmarkEncodeEvents(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	s := newSequence(vllmNames(1, 16), req.prompts[0], "", false, 0, 343, 1<<20)
+	s := newSequence(vllmNames(1, 16), req.prompts[0], extras{}, false, 0, 343, 1<<20)
 	var buf []byte
 	b.ReportAllocs()
 	for b.Loop() {

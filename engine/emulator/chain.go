@@ -16,11 +16,30 @@ type sequence struct {
 	promptTokens int
 	answer       answer
 	keys         []kv.EngineHash
-	salt         string
+	extras
 }
 
-// namer names the blocks of a sequence that has the given salt, or "".
-type namer func(tokens []uint32, salt string) []kv.EngineHash
+// extras are what tells sequences of equal tokens apart.
+type extras struct {
+	salt  string
+	media []mediaItem // in order
+}
+
+// mediaIn returns the media items that reach into the block of tokens
+// from…to−1, at counted from its first token: negative for one that begins
+// before.
+func (x extras) mediaIn(from, to int) []mediaItem {
+	var in []mediaItem
+	for _, m := range x.media {
+		if m.at < to && m.at+mediaTokens > from {
+			in = append(in, mediaItem{m.id, m.at - from})
+		}
+	}
+	return in
+}
+
+// namer names the blocks of a sequence.
+type namer func(tokens []uint32, x extras) []kv.EngineHash
 
 // stopTokens is the most tokens of an answer that ends by itself.
 const stopTokens = 192
@@ -33,7 +52,7 @@ const minThinkingTokens = 8
 // prompt apart. room is what the context leaves for the answer, at least 1. Half
 // of the answer of a model that thinks is thinking, unless it is very short. The
 // answer is appended to prompt, in place if there is capacity.
-func newSequence(name namer, prompt []uint32, salt string, thinks bool, choice, maxTokens, room int) *sequence {
+func newSequence(name namer, prompt []uint32, x extras, thinks bool, choice, maxTokens, room int) *sequence {
 	a := answer{seed: hashTokens(prompt) + uint64(choice)*0x9E3779B97F4A7C15, n: maxTokens}
 	if maxTokens == 0 {
 		a.stop = true
@@ -42,12 +61,12 @@ func newSequence(name namer, prompt []uint32, salt string, thinks bool, choice, 
 	if thinks && a.n >= minThinkingTokens {
 		a.think = a.n / 2
 	}
-	s := &sequence{promptTokens: len(prompt), answer: a, salt: salt}
+	s := &sequence{promptTokens: len(prompt), answer: a, extras: x}
 	s.tokens = slices.Grow(prompt, a.n)
 	for i := range a.n {
 		s.tokens = append(s.tokens, a.token(i))
 	}
-	s.keys = name(s.tokens, salt)
+	s.keys = name(s.tokens, x)
 	return s
 }
 

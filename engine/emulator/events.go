@@ -33,9 +33,10 @@ type stored struct {
 	tokens      []uint32
 	blockTokens int
 	medium      string
-	salt        string // of its sequence; empty: none
-	group       uint16 // 0: full attention
-	window      int    // tokens of another group's sliding window
+	salt        string        // of its sequence; empty: none
+	media       [][]mediaItem // that reach into each block, at from its first token; nil: none anywhere
+	group       uint16        // 0: full attention
+	window      int           // tokens of another group's sliding window
 }
 
 // Types of events.

@@ -121,15 +121,28 @@ func (f *feed) stored(e model.Event, s *sequence, medium string) stored {
 	out := stored{hashes: e.Blocks, hasParent: e.HasParent, parent: e.Parent, blockTokens: bt, medium: medium,
 		group: e.Group, window: f.window}
 	if s != nil {
-		out.tokens, out.salt = s.tokens[e.First*bt:(e.First+len(e.Blocks))*bt], s.salt
+		from := e.First * bt
+		out.tokens, out.salt = s.tokens[from:from+len(e.Blocks)*bt], s.salt
+		if len(s.media) > 0 {
+			for i := range e.Blocks {
+				out.media = append(out.media, s.mediaIn(from+i*bt, from+(i+1)*bt))
+			}
+		}
 		for i, n := range e.Contents {
-			c.set(n, out.tokens[i*bt:(i+1)*bt], s.salt)
+			var media []mediaItem
+			if out.media != nil {
+				media = out.media[i]
+			}
+			c.set(n, out.tokens[i*bt:(i+1)*bt], s.salt, media)
 		}
 		return out
 	}
 	f.tokens = f.tokens[:0]
 	for _, n := range e.Contents {
 		f.tokens = append(f.tokens, c.of(n)...)
+		if len(c.media) > 0 {
+			out.media = append(out.media, c.media[n])
+		}
 	}
 	out.tokens, out.salt = f.tokens, c.salts[e.Contents[0]]
 	return out

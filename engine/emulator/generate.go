@@ -73,7 +73,7 @@ func (w *Worker) sequences(req *apiRequest) ([]*sequence, error) {
 			if choice == req.n-1 {
 				own = p // no other choice needs it
 			}
-			seqs = append(seqs, newSequence(name, own, req.salt, req.thinks, choice, req.maxTokens, room))
+			seqs = append(seqs, newSequence(name, own, extras{req.salt, req.media}, req.thinks, choice, req.maxTokens, room))
 		}
 	}
 	return seqs, nil

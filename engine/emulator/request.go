@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/zeebo/xxh3"
 )
 
 // maxSequences bounds prompts × choices of one request.
@@ -27,7 +28,7 @@ type apiRequest struct {
 	tokenIDs     bool // return_token_ids
 	cacheDetails bool // return_cached_tokens_details
 	tokens       []uint32
-	media        []mediaItem // of the chat, in order
+	media        []mediaItem // of the chat, in order, unless its tokens say it all
 	thinks       bool        // the answer begins with thinking
 }
 
@@ -58,6 +59,8 @@ type reading struct {
 	// alwaysPrompts says that a chat ends with the generation prompt whatever
 	// add_generation_prompt says; only continue_final_message leaves it out.
 	alwaysPrompts bool
+	// padsMedia says that a media item's content is in its tokens.
+	padsMedia bool
 	// dropsTools says that a tool_choice of "none" drops the tools.
 	dropsTools bool
 }
@@ -123,6 +126,13 @@ func (rd *reading) renderChat(req *apiRequest, m *members, bodyBytes int) error 
 	}
 	prompt, err := rd.template.render(c, bodyBytes, now)
 	req.prompts, req.media = [][]uint32{prompt.tokens}, prompt.media
+	if rd.padsMedia {
+		for _, m := range req.media {
+			h := xxh3.HashString(m.id)
+			prompt.tokens[m.at+1], prompt.tokens[m.at+2] = uint32(h)&0x7F7F7F7F, uint32(h>>32)&0x7F7F7F7F
+		}
+		req.media = nil
+	}
 	req.thinks = rd.template == TemplateThinking && c.generationPrompt && !c.noThinking
 	return err
 }

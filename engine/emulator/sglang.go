@@ -17,7 +17,7 @@ func sglangDialect() *dialect {
 		radixTree: true, clearsTiers: true, clearsAtStart: true,
 		media: [kv.NumTiers]string{kv.HBM: "GPU", kv.CPU: "CPU_PINNED"},
 		namer: sglangNames, stored: sglangStored, removed: sglangRemoved,
-		reading: reading{alwaysPrompts: true, dropsTools: true},
+		reading: reading{alwaysPrompts: true, padsMedia: true, dropsTools: true},
 		routes:  sglangRoutes, ownedBy: "sglang", stopMember: `,"matched_stop":null`,
 		errorBody: func(e apiError) any {
 			return struct {
@@ -38,11 +38,11 @@ func sglangDialect() *dialect {
 // nothing else, so all workers name equal blocks alike, before and after a
 // restart.
 func sglangNames(_ kv.Key, blockTokens int) namer {
-	return func(tokens []uint32, salt string) []kv.EngineHash {
+	return func(tokens []uint32, x extras) []kv.EngineHash {
 		keys := make([]kv.EngineHash, 0, len(tokens)/blockTokens)
 		buf := make([]byte, 0, sha256.Size+4*blockTokens)
-		if salt != "" {
-			seed := sha256.Sum256(append([]byte("sglang-cache-salt-v1\x00"), salt...))
+		if x.salt != "" {
+			seed := sha256.Sum256(append([]byte("sglang-cache-salt-v1\x00"), x.salt...))
 			buf = append(buf, seed[:]...)
 		}
 		for i := 0; i+blockTokens <= len(tokens); i += blockTokens {

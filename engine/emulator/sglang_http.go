@@ -31,7 +31,7 @@ func (w *Worker) healthGenerate(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer w.door.leave()
-	s := newSequence(w.life.Load().name, []uint32{0}, "", false, 0, 1, 1)
+	s := newSequence(w.life.Load().name, []uint32{0}, extras{}, false, 0, 1, 1)
 	c := newCall([]*sequence{s}, 1, false, w.owner.now())
 	if err := w.tell(func(o *owner) { o.submit(c) }); err != nil {
 		w.writeError(rw, http.StatusServiceUnavailable, "ServiceUnavailableError", err.Error())

@@ -34,7 +34,7 @@ func TestSGLangEventsGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := sglangNames(0, 4)
-	hashes := name(goldenTokens, "")
+	hashes := name(goldenTokens, extras{})
 	page := func(i int, medium string) stored {
 		s := stored{hashes: hashes[i : i+1], tokens: goldenTokens[4*i : 4*i+4], blockTokens: 4, medium: medium}
 		if i > 0 {
@@ -43,7 +43,7 @@ func TestSGLangEventsGolden(t *testing.T) {
 		return s
 	}
 	salted := page(0, "GPU")
-	salted.hashes, salted.salt = name(goldenTokens[:4], "tenantA"), "tenantA"
+	salted.hashes, salted.salt = name(goldenTokens[:4], extras{salt: "tenantA"}), "tenantA"
 	for id, events := range map[string][][]byte{
 		"S1":  {sglangStored(nil, FormArray, page(0, ""))},
 		"S2":  {sglangStored(nil, FormArray, page(0, "GPU")), sglangStored(nil, FormArray, page(1, "GPU"))},
@@ -64,13 +64,13 @@ func TestSGLangEventsGolden(t *testing.T) {
 func TestSGLangNames(t *testing.T) {
 	name := sglangNames(0, 4)
 	for salt, want := range map[string][]int64{"": {-3488128144981237669, -2270972314410630212}, "tenantA": {7374971315066384533}} {
-		for i, h := range name(append(goldenTokens, 9, 9), salt)[:len(want)] {
+		for i, h := range name(append(goldenTokens, 9, 9), extras{salt: salt})[:len(want)] {
 			if int64(h) != want[i] {
 				t.Errorf("salt %q, page %d: %d, want %d", salt, i, int64(h), want[i])
 			}
 		}
 	}
-	if n := len(name(append(goldenTokens, 9, 9), "")); n != 2 {
+	if n := len(name(append(goldenTokens, 9, 9), extras{})); n != 2 {
 		t.Errorf("%d names of two pages and a half", n)
 	}
 }
@@ -234,7 +234,7 @@ func TestSGLangLoadsAndMetrics(t *testing.T) {
 	complete(t, w.URL()+"/v1/completions", obj{"prompt": words(1, 1000), "max_tokens": 5})
 	// What waits is seen as the cache stands: 240 of its 250 tokens are there.
 	waiting, _ := ask(w, func(o *owner) int {
-		s := newSequence(w.life.Load().name, appendTokens(nil, []byte(words(1, 1000))), "", false, 0, 1, 1)
+		s := newSequence(w.life.Load().name, appendTokens(nil, []byte(words(1, 1000))), extras{}, false, 0, 1, 1)
 		o.submit(newCall([]*sequence{s}, 1, false, o.now()))
 		return o.model.WaitingTokens()
 	})

@@ -91,8 +91,9 @@ type mediaItem struct {
 	at int    // its first token
 }
 
-// mediaTokens is how many tokens a media item is: tokenImage and two made from
-// its content.
+// mediaTokens is how many tokens a media item is. In vLLM all are placeholders,
+// and its block hashes and events name the content beside them; SGLang has ids
+// made from the content in their place, all but the first one here.
 const mediaTokens = 3
 
 // answerRoom is capacity for the tokens of an answer, which will be appended.
@@ -190,7 +191,7 @@ func (r *renderer) contentPart(part jsontext.Value) error {
 	if len(other) > 0 {
 		h := xxh3.Hash(other)
 		r.media = append(r.media, mediaItem{fmt.Sprintf("%016x", h), len(r.tokens)})
-		r.tokens = append(r.tokens, tokenImage, uint32(h)&0x7F7F7F7F, uint32(h>>32)&0x7F7F7F7F)
+		r.tokens = append(r.tokens, tokenImage, tokenImage, tokenImage)
 	}
 	return nil
 }

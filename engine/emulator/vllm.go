@@ -1,6 +1,7 @@
 package emulator
 
 import (
+	"fmt"
 	"net/http"
 
 	"github.com/rhizome-router/rhizome/kv"
@@ -27,17 +28,19 @@ func vllmDialect() *dialect {
 // vllmNames chains from a root that is the process's own: processes name equal
 // blocks differently, as vLLM's do unless told otherwise.
 func vllmNames(root kv.Key, blockTokens int) namer {
-	return func(tokens []uint32, salt string) []kv.EngineHash {
+	return func(tokens []uint32, x extras) []kv.EngineHash {
 		keys := make([]kv.EngineHash, 0, len(tokens)/blockTokens)
 		parent := root
+		var texts []string
 		for i := 0; i+blockTokens <= len(tokens); i += blockTokens {
-			var c kv.Content
-			if i == 0 && salt != "" {
-				c = kv.ContentOf(tokens[:blockTokens], "x:"+salt)
-			} else {
-				c = kv.ContentOf(tokens[i : i+blockTokens])
+			texts = texts[:0]
+			for _, m := range x.mediaIn(i, i+blockTokens) {
+				texts = append(texts, fmt.Sprintf("mm:%s@%d", m.id, m.at))
 			}
-			parent = kv.Next(parent, c)
+			if i == 0 && x.salt != "" {
+				texts = append(texts, "x:"+x.salt)
+			}
+			parent = kv.Next(parent, kv.ContentOf(tokens[i:i+blockTokens], texts...))
 			keys = append(keys, kv.EngineHash(parent))
 		}
 		return keys
@@ -90,15 +93,30 @@ func vllmStored(b []byte, f EventForm, e stored) []byte {
 	return appendUint(b, uint64(e.window))
 }
 
-// appendExtraKeys appends what tells equal tokens apart: a salt, of the first
-// block of a sequence.
+// appendExtraKeys appends what tells equal tokens apart: for each block the
+// media items that reach into it, and a salt in the first one of a sequence.
 func appendExtraKeys(b []byte, e stored) []byte {
 	b = appendArrayLen(b, len(e.hashes))
 	for i := range e.hashes {
-		if i == 0 && !e.hasParent && e.salt != "" {
-			b = appendString(appendArrayLen(b, 1), e.salt)
-		} else {
+		var media []mediaItem
+		if e.media != nil {
+			media = e.media[i]
+		}
+		salted := i == 0 && !e.hasParent && e.salt != ""
+		n := len(media)
+		if salted {
+			n++
+		}
+		if n == 0 {
 			b = appendNil(b)
+			continue
+		}
+		b = appendArrayLen(b, n)
+		for _, m := range media {
+			b = appendInt(appendString(appendArrayLen(b, 2), m.id), int64(m.at))
+		}
+		if salted {
+			b = appendString(b, e.salt)
 		}
 	}
 	return b

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -75,7 +76,7 @@ func (c Config) WithDefaults() Config {
 func (c Config) Validate() error {
 	c = c.WithDefaults()
 	var errs []error
-	if _, err := net.ResolveUDPAddr("udp", c.Listen); err != nil {
+	if !isHostPort(c.Listen) {
 		errs = append(errs, fmt.Errorf("listen is %q: want host:port, such as \":7400\"", c.Listen))
 	}
 	if c.Advertise != "" {
@@ -102,6 +103,17 @@ func (c Config) Validate() error {
 		errs = append(errs, errors.New("tls is incomplete: want ca, cert and key"))
 	}
 	return errors.Join(errs...)
+}
+
+// isHostPort says whether text is host:port with a number for a port; whether
+// the host exists is seen when listening.
+func isHostPort(text string) bool {
+	_, port, err := net.SplitHostPort(text)
+	if err != nil {
+		return false
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	return err == nil
 }
 
 func checkSecret(s string) error {

@@ -95,7 +95,8 @@ func (c *Channel) Stream(ctx context.Context, class Class) (*Outbound, error) {
 	c.session.streams.Add(1)
 	o := &Outbound{session: c.session, stream: st}
 	if _, err := st.Write([]byte{byte(class)}); err != nil {
-		return nil, errors.Join(fmt.Errorf("open a stream to %s: %w", c.session.peer, err), o.Close())
+		o.Close()
+		return nil, fmt.Errorf("open a stream to %s: %w", c.session.peer, err)
 	}
 	return o, nil
 }
@@ -150,14 +151,12 @@ func (o *Outbound) TrySend(payload []byte) error {
 }
 
 // Close ends the stream after what was sent.
-func (o *Outbound) Close() error {
-	var err error
+func (o *Outbound) Close() {
 	o.once.Do(func() {
-		err = o.stream.Close()
+		_ = o.stream.Close() // fails for a stream that ended before
 		o.session.touch()
 		o.session.streams.Add(-1)
 	})
-	return err
 }
 
 // Inbound is a stream of frames from a peer. It belongs to one goroutine.

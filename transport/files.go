@@ -22,14 +22,14 @@ const maxPEMBytes = 1 << 20
 // that can't be read leave in force what was read last: a renewal that is half
 // written is looked at again.
 type fileIdentity struct {
-	files TLSFiles
+	files   TLSFiles
+	problem func(error)
 
 	mu     sync.Mutex
 	cert   *tls.Certificate
 	pool   *x509.CertPool
 	stamp  [3]fileStamp // what was read last
 	looked time.Time
-	failed error // what came of the last look, nil if it went well
 }
 
 // fileStamp tells a file's versions apart.
@@ -38,33 +38,33 @@ type fileStamp struct {
 	bytes    int64
 }
 
-func newFileIdentity(files TLSFiles) (*fileIdentity, error) {
-	id := &fileIdentity{files: files}
-	id.look()
-	if id.failed != nil {
-		return nil, id.failed
+func newFileIdentity(files TLSFiles, problem func(error)) (*fileIdentity, error) {
+	id := &fileIdentity{files: files, problem: problem}
+	if err := id.look(); err != nil {
+		return nil, err
 	}
 	return id, nil
 }
 
 // look reads the files if they changed since they were read.
-func (id *fileIdentity) look() {
+func (id *fileIdentity) look() error {
 	var stamp [3]fileStamp
 	for i, name := range []string{id.files.CA, id.files.Cert, id.files.Key} {
 		info, err := os.Stat(name)
 		if err != nil {
-			id.failed = fmt.Errorf("read the mesh's certificates: %w", err)
-			return
+			return fmt.Errorf("read the mesh's certificates: %w", err)
 		}
 		stamp[i] = fileStamp{info.ModTime(), info.Size()}
 	}
 	if stamp == id.stamp {
-		return
+		return nil
 	}
 	cert, pool, err := readFiles(id.files)
-	if id.failed = err; err == nil {
-		id.cert, id.pool, id.stamp = cert, pool, stamp
+	if err != nil {
+		return err
 	}
+	id.cert, id.pool, id.stamp = cert, pool, stamp
+	return nil
 }
 
 func readFiles(files TLSFiles) (*tls.Certificate, *x509.CertPool, error) {
@@ -97,7 +97,9 @@ func (id *fileIdentity) certificate(now time.Time) (*tls.Certificate, error) {
 	defer id.mu.Unlock()
 	if d := now.Sub(id.looked); d < 0 || d >= lookInterval {
 		id.looked = now
-		id.look()
+		if err := id.look(); err != nil {
+			id.problem(err)
+		}
 	}
 	return id.cert, nil
 }
@@ -106,13 +108,6 @@ func (id *fileIdentity) roots() *x509.CertPool {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	return id.pool
-}
-
-// problem returns what the last look at the files failed with.
-func (id *fileIdentity) problem() error {
-	id.mu.Lock()
-	defer id.mu.Unlock()
-	return id.failed
 }
 
 func (id *fileIdentity) resetKey(addr string) (quic.StatelessResetKey, error) {

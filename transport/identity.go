@@ -36,11 +36,13 @@ type identity interface {
 	resetKey(addr string) (quic.StatelessResetKey, error)
 }
 
-func newIdentity(cfg Config, boot string) (identity, error) {
+// newIdentity returns what cfg describes. problem hears of files that can't be
+// read again; what was read before stays in force.
+func newIdentity(cfg Config, boot string, problem func(error)) (identity, error) {
 	if len(cfg.Secrets) > 0 {
 		return newSecretIdentity(cfg, boot)
 	}
-	return newFileIdentity(cfg.TLS)
+	return newFileIdentity(cfg.TLS, problem)
 }
 
 // secretIdentity derives the authorities from the shared secrets and signs the

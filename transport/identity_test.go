@@ -193,7 +193,8 @@ func TestFiles(t *testing.T) {
 func TestFilesAreReadAgain(t *testing.T) {
 	dir := t.TempDir()
 	f := files(t, dir, "rhizome://c")
-	id, err := newFileIdentity(f)
+	var problem error
+	id, err := newFileIdentity(f, func(err error) { problem = err })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,6 +219,9 @@ func TestFilesAreReadAgain(t *testing.T) {
 		t.Error("looked again too soon")
 	}
 	second := at(lookInterval)
+	if problem != nil {
+		t.Error(problem)
+	}
 	if bytes.Equal(second, first) {
 		t.Error("not read again")
 	}
@@ -227,7 +231,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	if err := os.WriteFile(f.Key, []byte("half a ke"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(at(2*lookInterval), second) || id.problem() == nil {
-		t.Errorf("a broken file changed something, or went unnoticed (%v)", id.problem())
+	if !bytes.Equal(at(2*lookInterval), second) || problem == nil {
+		t.Errorf("a broken file changed something, or went unnoticed (%v)", problem)
 	}
 }

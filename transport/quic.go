@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync"
+	"sync/atomic"
 
 	"github.com/quic-go/quic-go"
 )
@@ -46,11 +48,41 @@ type quicCarrier struct {
 	transport *quic.Transport
 	listener  *quic.Listener
 	gate      *gate
+
+	inbound atomic.Int64 // connections that peers began and that aren't over
+	shaking atomic.Int64 // of them, those whose handshake isn't over
+}
+
+// Bounds of what strangers may begin. While more than retryAbove handshakes are
+// under way, an address must first show that it is its sender's own, which
+// costs it a round trip and us nothing.
+const (
+	maxInbound = int64(planes) * maxPeers
+	retryAbove = 64
+)
+
+// handshakeKey finds, in a connection's context, the function that ends the
+// count of its handshake.
+type handshakeKey struct{}
+
+// begin counts a connection that a peer begins, or refuses it.
+func (c *quicCarrier) begin(ctx context.Context, _ *quic.ClientInfo) (context.Context, error) {
+	if c.inbound.Add(1) > maxInbound {
+		c.inbound.Add(-1)
+		return nil, errors.New("too many connections")
+	}
+	c.shaking.Add(1)
+	shaken := sync.OnceFunc(func() { c.shaking.Add(-1) })
+	context.AfterFunc(ctx, func() {
+		shaken()
+		c.inbound.Add(-1)
+	})
+	return context.WithValue(ctx, handshakeKey{}, shaken), nil
 }
 
 // listenQUIC opens the port and returns the address that peers reach it at.
 func listenQUIC(cfg Config, opts Options, r *refusals) (carrier, netip.AddrPort, error) {
-	id, err := newIdentity(cfg, opts.Boot)
+	id, err := newIdentity(cfg, opts.Boot, r.oldCertificates)
 	if err != nil {
 		return nil, netip.AddrPort{}, fmt.Errorf("open the mesh's port: %w", err)
 	}
@@ -70,7 +102,8 @@ func listenQUIC(cfg Config, opts Options, r *refusals) (carrier, netip.AddrPort,
 		return nil, self, errors.Join(err, socket.Close())
 	}
 	// The socket goes in as it is: wrapped, it would lose segmentation offload.
-	c.transport = &quic.Transport{Conn: socket, StatelessResetKey: &key}
+	c.transport = &quic.Transport{Conn: socket, StatelessResetKey: &key, ConnContext: c.begin,
+		VerifySourceAddress: func(net.Addr) bool { return c.shaking.Load() > retryAbove }}
 	if c.listener, err = c.transport.Listen(c.gate.server(), quicConfig()); err != nil {
 		return nil, self, errors.Join(fmt.Errorf("listen on the mesh's port: %w", err), c.transport.Close(), socket.Close())
 	}
@@ -97,6 +130,9 @@ func (c *quicCarrier) accept(ctx context.Context) (link, error) {
 		conn, err := c.listener.Accept(ctx)
 		if err != nil {
 			return nil, net.ErrClosed
+		}
+		if shaken, ok := conn.Context().Value(handshakeKey{}).(func()); ok {
+			shaken()
 		}
 		state := conn.ConnectionState().TLS
 		if p, ok := planeOf(state.NegotiatedProtocol); ok {

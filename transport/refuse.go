@@ -45,6 +45,11 @@ func (r *refusals) dialFailed(addr string, err error) {
 	r.line("dial", "peer can't be reached", "addr", addr, "error", err)
 }
 
+// oldCertificates logs that certificates could not be read again.
+func (r *refusals) oldCertificates(err error) {
+	r.line("certificates", "mesh certificates are not read again; those read before stay in force", "error", err)
+}
+
 // badFrame counts and logs a stream that was given up.
 func (r *refusals) badFrame(p Peer, err *FrameError) {
 	r.metrics.badFrames.WithLabelValues(err.Reason).Inc()

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -41,7 +42,7 @@ func (s stranger) dial(t *testing.T, to *Endpoint, c *tls.Config) (*quic.Conn, e
 // member returns TLS settings that a mesh of testSecret(1) takes.
 func member(t *testing.T, boot string) *gate {
 	t.Helper()
-	id, err := newIdentity(Config{Cluster: "default", Secrets: []string{testSecret(1)}}, boot)
+	id, err := newIdentity(Config{Cluster: "default", Secrets: []string{testSecret(1)}}, boot, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,11 +115,11 @@ func (e *Endpoint) forget(t *testing.T) {
 // The end that is dialled decides too: a dialler that doesn't verify gains
 // nothing. What its handshake says is not yet an answer.
 func TestStrangersGetNoSession(t *testing.T) {
-	other, err := newIdentity(Config{Cluster: "default", Secrets: []string{testSecret(2)}}, "s")
+	other, err := newIdentity(Config{Cluster: "default", Secrets: []string{testSecret(2)}}, "s", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	elsewhere, err := newIdentity(Config{Cluster: "elsewhere", Secrets: []string{testSecret(1)}}, "s")
+	elsewhere, err := newIdentity(Config{Cluster: "elsewhere", Secrets: []string{testSecret(1)}}, "s", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,4 +323,39 @@ func TestCorruptedPackets(t *testing.T) {
 			t.Fatalf("frame %d: %d bytes, %v", i, len(got), err)
 		}
 	}
+}
+
+// However many handshakes strangers begin, what they hold is bounded, is given
+// back, and members still get in.
+func TestFloodOfHandshakes(t *testing.T) {
+	b := listen(t, "b")
+	c := b.carrier.(*quicCarrier)
+	s := newStranger(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	var dials sync.WaitGroup
+	slow := member(t, "s").client(DeltaPlane)
+	slow.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		<-ctx.Done() // so that the handshake stays half done
+		return nil, ctx.Err()
+	}
+	for range retryAbove + 20 {
+		dials.Go(func() {
+			if conn, err := s.Dial(ctx, net.UDPAddrFromAddrPort(b.Self().Addr), slow, quicConfig()); err == nil {
+				_ = conn.CloseWithError(0, "")
+			}
+		})
+	}
+	eventually(t, "handshakes are under way", func() bool { return c.shaking.Load() > retryAbove })
+	a := listen(t, "a")
+	if err := open(t, a, addr(b), 1).Send(soon(t), []byte("a member, by way of a retry")); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	dials.Wait()
+	eventually(t, "all are forgotten but the member", func() bool { return c.shaking.Load() == 0 && c.inbound.Load() == 1 })
+	c.inbound.Store(maxInbound)
+	if _, err := listen(t, "late").Delta().Open(soon(t), addr(b)); err == nil {
+		t.Error("a connection above the bound")
+	}
+	c.inbound.Store(1)
 }

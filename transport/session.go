@@ -110,6 +110,10 @@ func (e *Endpoint) enter(s *session) error {
 		sl.current = s
 		e.log.Info("a peer's address has a new owner", "plane", s.plane(), "addr", s.at, "was", old.peer.Boot, "is", s.peer.Boot)
 		e.work.Go(func() { old.end("replaced by a newer start of the peer") })
+	case !s.dialled && !old.dialled:
+		// The peer dials only when it has given up the old one.
+		sl.current = s
+		e.work.Go(func() { old.end("replaced by a newer connection") })
 	case e.preferred(s) && !e.preferred(old):
 		sl.current = s // both dialled at once; the old one ends when unused
 	}

@@ -111,7 +111,6 @@ func (g *gate) config(refused func(*refusal)) *tls.Config {
 func (g *gate) client(p Plane) *tls.Config {
 	c := g.config(func(*refusal) {})
 	c.NextProtos = []string{p.alpn()}
-	c.ServerName = g.cluster
 	return c
 }
 

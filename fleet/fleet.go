@@ -26,6 +26,8 @@ type Deps struct {
 	Log    *slog.Logger
 	// Resolver looks up the names of workers; nil: the system's.
 	Resolver discover.Resolver
+	// Heard is called when a member's metrics were read; may be nil.
+	Heard func(*Member)
 }
 
 // Fleet watches the workers.

@@ -14,6 +14,7 @@ type Inlet struct {
 	Member   *Member
 	follower *follower // nil without KV events
 	meter    meter
+	heard    func(*Member) // of Deps; may be nil
 }
 
 // inlet prepares a member for a worker that said what it is. A worker without
@@ -27,7 +28,7 @@ func (f *Fleet) inlet(m *Member, id engine.Identity) *Inlet {
 		cache.Known = ByEvents
 	}
 	m.SetCache(cache)
-	in := &Inlet{Member: m}
+	in := &Inlet{Member: m, heard: f.deps.Heard}
 	if cache.Known == BySent {
 		return in
 	}
@@ -52,6 +53,9 @@ func (in *Inlet) Feed(e engine.FeedEvent) {
 // Scraped takes one look at the member's metrics.
 func (in *Inlet) Scraped(now clock.Instant, t engine.RankTelemetry) {
 	in.Member.SetSignals(in.meter.observe(now, t, in.Member))
+	if in.heard != nil {
+		in.heard(in.Member)
+	}
 }
 
 // Admit enters the i-th of the workers given to New as one that answered and

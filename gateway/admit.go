@@ -47,7 +47,7 @@ func (g *Gateway) understand(x *exchange, kind prompt.Kind, look bodyReader) (er
 		hints.add(x.prompt.Hints)
 	}
 	x.query = route.Query{ID: x.id, Prompt: x.prompt, Tenant: x.caller.tenant, Tool: hints.tool, Pin: hints.pin,
-		ExpectedOutputTokens: hints.outputTokens, Agent: hints.agent, Hints: hints.rest}
+		ExpectedOutputTokens: hints.outputTokens, Agent: hints.agent, Weight: x.caller.weight, Hints: hints.rest}
 	if key := x.prompt.CacheKey; key != "" && len(key) <= maxHintBytes {
 		x.query.Session = "cache key:" + x.caller.tenant + ":" + key // it moves nobody else's requests
 	}

@@ -33,7 +33,7 @@ func (g *Gateway) dispatch(x *exchange) error {
 	q := x.query
 	var failed error
 	for n := 1; ; n++ {
-		d, err := g.deps.Decider.Decide(q)
+		d, err := g.place(x, q)
 		if errors.Is(err, route.ErrUnknownModel) && !g.expected(x.prompt.Model) {
 			x.model = modelOther
 			return fmt.Errorf("%w: no worker serves %q", route.ErrUnknownModel, shorten(x.prompt.Model))

@@ -82,6 +82,8 @@ var failures = []failure{
 	{is: route.ErrUnknownModel, status: 404, kind: invalidRequest, code: "model_not_found", param: "model"},
 	{is: route.ErrNoWorker, status: 503, kind: serverError, code: "no_worker", retryAfterSeconds: 1,
 		say: "no worker can take the request now"},
+	{is: route.ErrQueueClosed, status: 503, kind: serverError, code: "shutting_down", retryAfterSeconds: 1,
+		say: "the router is shutting down"},
 	{is: errUpstreamTimeout, status: 504, kind: serverError, code: "worker_timeout"},
 	{is: errBrokenStream, status: 502, kind: serverError, code: "worker_stream_broken"},
 	{is: errUpstream, status: 502, kind: serverError, code: "worker_failed"},
@@ -99,6 +101,13 @@ func describe(err error) failure {
 	if l, ok := errors.AsType[*limitError](err); ok {
 		return failure{status: 429, kind: rateLimit, code: "rate_limit_exceeded", say: l.Error(),
 			retryAfterSeconds: max(1, int(math.Ceil(l.retryAfter.Seconds())))}
+	}
+	if q, ok := errors.AsType[*route.QueueError](err); ok {
+		code := "queue_timeout"
+		if errors.Is(q, route.ErrQueueFull) {
+			code = "queue_full"
+		}
+		return failure{status: 429, kind: rateLimit, code: code, say: q.Error(), retryAfterSeconds: max(1, int(math.Ceil(q.RetryAfter.Seconds())))}
 	}
 	for _, f := range failures {
 		if errors.Is(err, f.is) {

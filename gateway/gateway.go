@@ -39,11 +39,13 @@ type Registry interface {
 	SetDraining(id kv.WorkerID, draining bool) error
 }
 
-// Deps is what a gateway needs from the rest of the house. Only Ready,
-// Workers, Index, Discovery, Config, Explain, Preview, Registry, Placed and
+// Deps is what a gateway needs from the rest of the house. Only Queue,
+// Ready, Workers, Index, Discovery, Config, Explain, Preview, Registry, Placed and
 // Tracer may be nil.
 type Deps struct {
 	Decider Decider
+	// Queue lets requests wait for the Decider; nil: none ever waits.
+	Queue Queue
 	// Models returns the union of the models that healthy workers serve.
 	Models func() []engine.Model
 	// Ready says why this replica should get no traffic yet; nil when it
@@ -143,8 +145,14 @@ func New(cfg Config, deps Deps) (*Gateway, error) {
 }
 
 // Drain makes /readyz fail, so that balancers look elsewhere before the
-// listener closes. Requests are still served.
-func (g *Gateway) Drain() { g.draining.Store(true) }
+// listener closes. Requests are still served, but none waits for a worker any
+// more: those that do are refused, so that their clients try another replica.
+func (g *Gateway) Drain() {
+	g.draining.Store(true)
+	if g.deps.Queue != nil {
+		g.deps.Queue.CloseQueue()
+	}
+}
 
 // Close waits for the questions to a shadow that are still open, and releases
 // what is reserved.

@@ -35,7 +35,14 @@ type KeyConfig struct {
 	// second, after a burst of as many as one second allows (at least 1).
 	// 0: no limit.
 	RequestsPerSecond float64 `yaml:"requests_per_second,omitempty"`
+	// Weight is the standing of the caller's requests in the router's queue
+	// against others' of the same priority: twice the weight stands like half the
+	// work. More than 0, at most 1000. Default 1.
+	Weight float64 `yaml:"weight,omitempty"`
 }
+
+// maxWeight bounds KeyConfig.Weight.
+const maxWeight = 1000
 
 // trustHints is the value of KeyConfig.Trust.
 const trustHints = "hints"
@@ -67,6 +74,9 @@ func validateKeys(keys []KeyConfig) error {
 		if k.MaxInFlight < 0 {
 			bad("max_in_flight is %d: want 0 (no limit) or more", k.MaxInFlight)
 		}
+		if !(k.Weight >= 0 && k.Weight <= maxWeight) {
+			bad("weight is %v: want more than 0, at most %d", k.Weight, maxWeight)
+		}
 		if !(k.RequestsPerSecond >= 0 && k.RequestsPerSecond <= 1e6) {
 			bad("requests_per_second is %v: want 0 (no limit) to 1000000", k.RequestsPerSecond)
 		}
@@ -80,6 +90,7 @@ type caller struct {
 	tenant string
 	trust  bool // its hints are believed
 	models []string
+	weight float64  // in the router's queue; 0: 1
 	limit  *limiter // nil: none
 }
 
@@ -106,7 +117,7 @@ func newCallers(keys []KeyConfig, limits *limiters) callers {
 		var hash [sha256.Size]byte
 		_, _ = hex.Decode(hash[:], []byte(strings.ToLower(k.SHA256))) // validated
 		t := tenantOf(k)
-		all[hash] = &caller{name: k.Name, tenant: t, trust: k.Trust == trustHints, models: k.Models, limit: limits.of(t, rates[t])}
+		all[hash] = &caller{name: k.Name, tenant: t, trust: k.Trust == trustHints, models: k.Models, weight: k.Weight, limit: limits.of(t, rates[t])}
 	}
 	return all
 }

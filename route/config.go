@@ -40,6 +40,9 @@ type Config struct {
 	// Omit leaves terms out of the choice, which a laboratory does to see what
 	// each is worth.
 	Omit cost.Omit `yaml:"-"`
+	// Queue says when requests wait in the router for a worker, rather than in a
+	// worker's own queue: while every worker of a model is saturated.
+	Queue QueueConfig `yaml:"queue"`
 	// Seed is that of all random choices.
 	Seed uint64 `yaml:"-"`
 	// Fixed keeps the workers' constants as they were given: nothing is
@@ -51,7 +54,7 @@ type Config struct {
 
 // DefaultConfig is what the product ships with.
 func DefaultConfig() Config {
-	return Config{Policy: Rhizome, Weights: cost.DefaultWeights(), NearTie: DefaultMargins(), Article: cost.DefaultArticle(), SlowStart: 30 * time.Second, Explained: defaultExplained}
+	return Config{Policy: Rhizome, Weights: cost.DefaultWeights(), NearTie: DefaultMargins(), Article: cost.DefaultArticle(), SlowStart: 30 * time.Second, Explained: defaultExplained, Queue: DefaultQueue()}
 }
 
 const (
@@ -100,5 +103,6 @@ func (c *Config) Validate() error {
 	if c.Explained < 1 || c.Explained > maxExplained {
 		errs = append(errs, fmt.Errorf("explained is %d: want 1 to %d", c.Explained, maxExplained))
 	}
+	errs = append(errs, c.Queue.validate())
 	return errors.Join(errs...)
 }

@@ -44,7 +44,11 @@ type Query struct {
 	// Agent is the agent's workflow that the request is a step of; the zero value
 	// when unknown.
 	Agent Agent
-	// Hints are what else the caller says. No policy reads them today.
+	// Weight is the caller's share of the router's queue against other callers'; 0
+	// is 1.
+	Weight float64
+	// Hints are what else the caller says. The router's queue goes by the
+	// priority; no policy reads the rest today.
 	Hints Hints
 }
 

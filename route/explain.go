@@ -24,6 +24,7 @@ type Explanation struct {
 	Why          string  `json:"why"`
 	CachedTokens int     `json:"cached_tokens"` // predicted
 	TTFTMillis   float64 `json:"ttft_ms"`       // predicted
+	WaitedMillis float64 `json:"waited_ms"`     // in the router, before this was decided
 
 	NearTie    *NearTie    `json:"near_tie,omitempty"` // under policies that go by cost
 	Candidates []Candidate `json:"candidates"`         // cheapest first

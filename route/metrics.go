@@ -22,6 +22,7 @@ func (r *Router) Collector() prometheus.Collector {
 		alarms:    desc("fit_alarms_total", "Times that a class, or a worker of it, became much slower or faster.", "model", "engine", "preset"),
 		residuals: desc("ttft_error_ratio", "|log(predicted/actual)| of times to first token: quantiles of the last thousand.", "model", "engine", "preset", "quantile"),
 		sketches:  desc("output_sketches", "Sketches of output lengths kept."),
+		queue:     newQueueMetrics(desc),
 		cached:    desc("cached_tokens_total", "Prompt tokens from cache, of responses that told: predicted, actual, and the sum of their differences.", "kind"),
 	}
 }
@@ -29,6 +30,7 @@ func (r *Router) Collector() prometheus.Collector {
 type collector struct {
 	router *Router
 	audit  auditDescs
+	queue  queueMetrics
 
 	decisions, ended, cached, constants, samples, alarms, residuals, sketches *prometheus.Desc
 }
@@ -38,10 +40,12 @@ func (c *collector) Describe(out chan<- *prometheus.Desc) {
 		out <- d
 	}
 	c.audit.describe(out)
+	c.queue.describe(out)
 }
 
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	c.audit.collect(c.router, out)
+	c.queue.collect(c.router.QueueStats(), out)
 	s := c.router.Stats()
 	count := func(d *prometheus.Desc, v uint64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)

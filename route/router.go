@@ -52,8 +52,10 @@ type Router struct {
 		replicas int
 		delay    time.Duration
 	}
+	queue   backlog
 	serving int         // members that might serve the request under way
 	cands   []candidate // scratch
+	probe   candidate   // scratch of roomOn
 	ends    []float64   // scratch of size
 }
 
@@ -82,12 +84,16 @@ func New(cfg Config, deps Deps) *Router {
 }
 
 // Reconfigure makes the next decisions by cfg's policy, weights, near-tie
-// margins, temperature, article, tier gate and slow start. The number of decisions explained and the seed stay what they were.
+// margins, temperature, article, tier gate, slow start and queue; those who wait
+// by the old queue are placed by the new one, or at once if there is none any
+// more. The number of decisions explained and the seed stay what they were.
 func (r *Router) Reconfigure(cfg Config) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cfg.Policy, r.cfg.Weights, r.cfg.Article, r.cfg.TierGate = cfg.Policy, cfg.Weights, cfg.Article, cfg.TierGate
 	r.cfg.SlowStart, r.cfg.NearTie, r.cfg.TemperatureMicros = cfg.SlowStart, cfg.NearTie, cfg.TemperatureMicros
+	r.cfg.Queue = cfg.Queue
+	r.requeue()
 }
 
 // SetPeers tells how many other replicas place requests on the same workers,
@@ -153,11 +159,20 @@ func (r *Router) Decide(q Query) (*Decision, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.judgeDue(now)
-	request, chosen, z := r.weigh(now, q, members, hits)
-	d := r.book(now, q, request, &z, &r.cands[chosen.index])
+	request, z := r.priceAll(now, &q, members, hits)
+	return r.place(now, q, request, &z, 0), nil
+}
+
+// place chooses one of r.cands for q, which has waited here that long, and books
+// it there.
+func (r *Router) place(now clock.Instant, q Query, request cost.Request, z *sizing, waited time.Duration) *Decision {
+	chosen := r.choose(now, q, request)
+	d := r.book(now, q, request, z, &r.cands[chosen.index])
 	d.trial = d.member.Circuit.Begin(now)
-	r.ring.put(r.explain(now, q, request, chosen))
-	return d, nil
+	e := r.explain(now, q, request, chosen)
+	e.WaitedMillis = millis(waited)
+	r.ring.put(e)
+	return d
 }
 
 // Preview returns the decision that Decide would make of q at this instant, and
@@ -173,7 +188,8 @@ func (r *Router) Preview(q Query) (Explanation, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	turn, source := r.turn, *r.source
-	request, chosen, _ := r.weigh(now, q, members, hits)
+	request, _ := r.priceAll(now, &q, members, hits)
+	chosen := r.choose(now, q, request)
 	r.turn, *r.source = turn, source
 	return r.explain(now, q, request, chosen), nil
 }
@@ -196,14 +212,20 @@ func (r *Router) find(q *Query) (now clock.Instant, members []*fleet.Member, hit
 	return now, members, r.match(members, q.Prompt), nil
 }
 
-// weigh prices the members, as r.cands, and chooses one of them. It needs r.mu.
-func (r *Router) weigh(now clock.Instant, q Query, members []*fleet.Member, hits []matched) (cost.Request, choice, sizing) {
-	z := r.size(q.Prompt, hits)
-	request := cost.Request{
+// requestOf is q, whose prompt is as large as z says, as the cost model sees it.
+// It needs r.mu.
+func (r *Router) requestOf(q *Query, z *sizing) cost.Request {
+	return cost.Request{
 		PromptTokens: z.total,
-		OutputTokens: expectedOutput(&q, r.output.Predict(outputKey(&q, int(z.total)), q.Prompt.MaxTokens)),
+		OutputTokens: expectedOutput(q, r.output.Predict(outputKey(q, int(z.total)), q.Prompt.MaxTokens)),
 		Choices:      float64(q.Prompt.N * q.Prompt.Prompts),
 	}
+}
+
+// priceAll prices the members for q, as r.cands. It needs r.mu.
+func (r *Router) priceAll(now clock.Instant, q *Query, members []*fleet.Member, hits []matched) (cost.Request, sizing) {
+	z := r.size(q.Prompt, hits)
+	request := r.requestOf(q, &z)
 	r.cands, r.serving = r.cands[:0], len(members)
 	for i, m := range members {
 		r.cands = append(r.cands, candidate{member: m})
@@ -211,7 +233,7 @@ func (r *Router) weigh(now clock.Instant, q Query, members []*fleet.Member, hits
 	}
 	r.slowStart(now, request)
 	r.addLaterWait(now)
-	return request, r.choose(now, q, request), z
+	return request, z
 }
 
 // outputKey is what the length of the answer may depend on.
@@ -386,6 +408,7 @@ func (r *Router) FirstByte(d *Decision) {
 		r.deps.Index.Extend(d.ticket, now.Add(confirmLag))
 	}
 	r.ring.update(d.ID, func(e *Explanation) { e.ActualTTFTMillis = millis(ttft) })
+	r.freed(now, d.member)
 }
 
 // Done reports the end of a request. Only the first call of a decision counts.
@@ -402,6 +425,7 @@ func (r *Router) Done(d *Decision, o Outcome) {
 		r.learn(now, d, o.Usage)
 	}
 	d.member.Ledger.Release(now, d.booking)
+	defer r.freed(now, d.member)
 	r.settlePromise(now, d, o)
 	r.stats.Ended[o.Result]++
 	settleCircuit(now, d, &o)

@@ -82,7 +82,8 @@ func (r *replica) build(cfg config.Config) (err error) {
 	cfg.Index.Seed, cfg.Approx.Seed, cfg.Route.Seed = seed, seed, seed
 	prefixes, sent := index.New(cfg.Index), index.NewApprox(cfg.Approx)
 	cfg.Fleet.Guard.Own = r.listensAt
-	r.fleet, err = fleet.New(cfg.Fleet, fleet.Deps{Index: prefixes, Approx: sent, Clock: time, Log: r.log}, cfg.Workers, classOf)
+	r.fleet, err = fleet.New(cfg.Fleet, fleet.Deps{Index: prefixes, Approx: sent, Clock: time, Log: r.log,
+		Heard: func(m *fleet.Member) { r.router.Examine(m) }}, cfg.Workers, classOf)
 	if err != nil {
 		return err
 	}
@@ -110,7 +111,7 @@ func (r *replica) build(cfg config.Config) (err error) {
 		tracer = r.traces.Tracer()
 	}
 	door, err := gateway.New(cfg.Gateway, gateway.Deps{
-		Decider: r.router, Models: func() []engine.Model { return r.fleet.View().Models() }, Ready: r.registry.Ready,
+		Decider: r.router, Queue: r.router, Models: func() []engine.Model { return r.fleet.View().Models() }, Ready: r.registry.Ready,
 		Workers: func() any { return r.fleet.Describe() },
 		Index:   func() any { return r.fleet.DescribeIndex() }, Discovery: func() any { return r.registry.Describe() },
 		Config:  func() any { return r.inForce.Load().describe() },

@@ -61,7 +61,7 @@ func newAsked(t *testing.T, cfg Config) (*Gateway, *quietFleet, *route.Router) {
 	router := route.New(route.Config{Policy: route.Rhizome, Weights: cost.DefaultWeights(), NearTie: route.DefaultMargins(), Article: cost.DefaultArticle(), Seed: 1},
 		route.Deps{Fleet: f, Index: prefixes, Approx: index.NewApprox(index.ApproxConfig{MaxEntries: 1 << 12}), Clock: clock.Real()})
 	registry := prometheus.NewRegistry()
-	g, err := New(cfg, Deps{Decider: router, Models: func() []engine.Model { return f.view.Models() }, Preview: router.Preview,
+	g, err := New(cfg, Deps{Decider: router, Queue: router, Models: func() []engine.Model { return f.view.Models() }, Preview: router.Preview,
 		Explain:    func(id string) (any, bool) { return router.Explain(id) },
 		Registerer: registry, Gatherer: registry, Log: slog.New(slog.DiscardHandler), Clock: clock.Real(), Replica: "r"})
 	if err != nil {

@@ -41,6 +41,7 @@ func Policies() []Policy {
 	ttft.Weights, reading.Article.Literal = cost.Weights{}, true
 	all := []Policy{
 		Rhizome(Ours, cost.DefaultWeights()),
+		Queued("rhizome-queue", route.DefaultQueue()),
 		shipped("article", "the article's cost, corrected reading", with(route.ArticleCost)),
 		shipped("article-literal", "the article's cost to the letter", reading),
 		shipped("ttft-only", "the expected wait for the first token and nothing else", ttft),
@@ -55,11 +56,12 @@ func Policies() []Policy {
 	return all
 }
 
-// with is the product as it ships, but for its policy. No worker of the
+// with is the product as it ships, but for its policy and without a queue, which
+// refuses requests where others let them wait: see Queued. No worker of the
 // laboratory is new, so nothing starts slowly.
 func with(p route.Policy) route.Config {
 	c := route.DefaultConfig()
-	c.Policy, c.SlowStart = p, 0
+	c.Policy, c.SlowStart, c.Queue = p, 0, route.QueueConfig{}
 	return c
 }
 
@@ -68,6 +70,13 @@ func Rhizome(name string, w cost.Weights) Policy {
 	c := with(route.Rhizome)
 	c.Weights = w
 	return shipped(name, "least expected added time", c)
+}
+
+// Queued returns the product's policy with a queue in the router.
+func Queued(name string, q route.QueueConfig) Policy {
+	c := with(route.Rhizome)
+	c.Queue = q
+	return shipped(name, "the same, and requests wait in the router while every worker is saturated", c)
 }
 
 // peer returns a peer's policy as maker makes it.

@@ -67,7 +67,8 @@ func newProduct(sc *Scenario, cfg productConfig) (*product, error) {
 	prefixes := index.New(index.Config{Seed: cfg.Seed})
 	sent := index.NewApprox(index.ApproxConfig{Seed: cfg.Seed})
 	var err error
-	p.fleet, err = fleet.New(fleet.Config{}, fleet.Deps{Index: prefixes, Approx: sent, Clock: cfg.Clock, Log: slog.New(slog.DiscardHandler)}, specs,
+	p.fleet, err = fleet.New(fleet.Config{}, fleet.Deps{Index: prefixes, Approx: sent, Clock: cfg.Clock, Log: slog.New(slog.DiscardHandler),
+		Heard: func(m *fleet.Member) { p.router.Examine(m) }}, specs,
 		func(s engine.Spec) (cost.Class, error) { return classes[s.URL], nil })
 	if err != nil {
 		return nil, fmt.Errorf("simulated fleet: %w", err)
@@ -84,8 +85,8 @@ func newProduct(sc *Scenario, cfg productConfig) (*product, error) {
 	return p, nil
 }
 
-// Choose implements [policy.Router].
-func (p *product) Choose(_ clock.Instant, r *policy.Request) policy.Choice {
+// query is r as the router gets it.
+func (p *product) query(r *policy.Request) route.Query {
 	if n := r.PromptTokens - len(p.tokens); n > 0 {
 		p.tokens = append(p.tokens, make([]uint32, n)...)
 	}
@@ -95,17 +96,19 @@ func (p *product) Choose(_ clock.Instant, r *policy.Request) policy.Choice {
 	}
 	q.SetTokenKeys(prompt.Form{BlockTokens: r.BlockTokens}, r.Keys)
 	q.SetTokenKeys(prompt.Form{BlockTokens: sentBlockTokens}, r.Keys)
-	id := strconv.FormatUint(r.ID, 10)
-	d, err := p.router.Decide(route.Query{ID: id, Prompt: q, Session: r.Session})
+	return route.Query{ID: strconv.FormatUint(r.ID, 10), Prompt: q, Session: r.Session}
+}
+
+// Choose implements [policy.Router].
+func (p *product) Choose(_ clock.Instant, r *policy.Request) policy.Choice {
+	d, err := p.router.Decide(p.query(r))
 	if err != nil {
 		// The laboratory asks only while a worker is up, and the router knows
 		// all of them.
 		panic(fmt.Sprintf("sim: the router found no worker: %v", err))
 	}
 	p.live[r.ID] = d
-	if p.terms != nil {
-		p.explain(id)
-	}
+	p.Placed(r.ID)
 	return policy.Choice{Worker: p.numbers[d.Target], CachedTokens: d.PredictedCachedTokens}
 }
 

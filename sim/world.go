@@ -130,7 +130,7 @@ func (w *world) arrive(i int, now float64) {
 	w.dispatch(i, now)
 }
 
-// dispatch asks the replica for a worker and sends the request there.
+// dispatch asks the replica for a worker.
 func (w *world) dispatch(i int, now float64) {
 	f := &w.flights[i]
 	if !w.anyUp() {
@@ -138,11 +138,15 @@ func (w *world) dispatch(i int, now float64) {
 		return
 	}
 	f.attempts++
-	began := w.wall.Now()
-	f.choice = f.replica.router.Choose(w.instant(now), &f.request)
-	w.record.decided(w.wall.Now().Sub(began))
+	w.ask(i, now)
+}
+
+// chosen sends a request to the worker that its replica chose.
+func (w *world) chosen(i int, c policy.Choice, now float64) {
+	f := &w.flights[i]
+	f.choice = c
 	w.tell(f.replica, now)
-	to := f.choice.Worker
+	to := c.Worker
 	if to < 0 || to >= len(w.workers) {
 		w.err = fmt.Errorf("scenario %s: request %d was sent to worker %d of %d", w.sc.Name, i, to, len(w.workers))
 		return

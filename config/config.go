@@ -157,5 +157,8 @@ func checkPresets(d discover.Config) error {
 	for i, name := range d.DNS {
 		check("dns", i, name.Pool)
 	}
+	for i, pods := range d.Kubernetes.Pods {
+		check("kubernetes.pods", i, pods.Pool)
+	}
 	return errors.Join(errs...)
 }

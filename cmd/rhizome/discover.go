@@ -7,12 +7,14 @@ import (
 
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/config"
+	"github.com/rhizome-router/rhizome/engine/discover/kube"
 )
 
 // discover makes the workers and the sources of a configuration those of the
 // replica. On an error nothing has changed.
 func (r *replica) discover(cfg config.Config) error {
 	sources := cfg.Discovery.Sources(net.DefaultResolver, clock.Real())
+	sources = append(sources, kube.Sources(cfg.Discovery.Kubernetes, clock.Real(), r.log)...)
 	names := make([]string, len(sources))
 	for i, s := range sources {
 		names[i] = s.Name

@@ -15,13 +15,15 @@ import (
 // Config says where workers are found besides the list of the configuration
 // itself. What several sources find is one worker; of what they say of it, that
 // of the first in this order holds: the admin API, the configuration's list,
-// files, DNS.
+// files, Kubernetes, DNS.
 type Config struct {
 	// Files are lists of workers in YAML or JSON, each item as under workers. They
 	// are followed; a file that can't be read whole keeps the list before.
 	Files []string `yaml:"files,omitempty"`
 	// DNS are names whose addresses, or SRV records, are workers.
 	DNS []DNSConfig `yaml:"dns,omitempty"`
+	// Kubernetes is the cluster in which pods are workers.
+	Kubernetes KubernetesConfig `yaml:"kubernetes,omitempty"`
 }
 
 // DNSConfig is one name in DNS.
@@ -39,6 +41,42 @@ type DNSConfig struct {
 	// nothing. Default 1 min.
 	KeepFor time.Duration `yaml:"keep_for,omitempty"`
 	// Pool says what all these workers have in common.
+	Pool PoolConfig `yaml:"pool,omitempty"`
+}
+
+// KubernetesConfig says how to ask the cluster's API, and for what.
+type KubernetesConfig struct {
+	// Server is the URL of the API. Default https://kubernetes.default.svc.
+	Server string `yaml:"server,omitempty"`
+	// TokenFile holds the bearer token; it is read again for each request.
+	// Default: the service account's.
+	TokenFile string `yaml:"token_file,omitempty"`
+	// CAFile holds the certificates that the API's is checked against; it is
+	// followed. Default: the service account's.
+	CAFile string `yaml:"ca_file,omitempty"`
+	// Resync is the time after which everything is listed anew, though a watch
+	// tells of changes: a change that got lost is made up for by then. 1 s or
+	// more; default 1 min.
+	Resync time.Duration `yaml:"resync,omitempty"`
+	// Pods are the sets of pods that are workers. Default: none, and the API is
+	// not asked.
+	Pods []PodsConfig `yaml:"pods,omitempty"`
+}
+
+// PodsConfig is one set of pods.
+type PodsConfig struct {
+	// Namespace is where they are. Default: the router's own.
+	Namespace string `yaml:"namespace,omitempty"`
+	// Selector picks pods by their labels, as kubectl's --selector does. Either
+	// it or Service is given.
+	Selector string `yaml:"selector,omitempty"`
+	// Service picks the endpoints of a Service of this name, by its
+	// EndpointSlices. Pods' annotations aren't seen then.
+	Service string `yaml:"service,omitempty"`
+	// Port is the name of the pods' port, or its number. Default: the only one.
+	Port string `yaml:"port,omitempty"`
+	// Pool says what all these workers have in common; annotations of a pod
+	// (rhizome.dev/model and so on) go before it.
 	Pool PoolConfig `yaml:"pool,omitempty"`
 }
 
@@ -66,6 +104,9 @@ type PoolConfig struct {
 	Token string `yaml:"token,omitempty" config:"secret"`
 }
 
+// serviceAccount is where Kubernetes puts what a pod needs to ask the API.
+const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount/"
+
 // WithDefaults returns c with every zero value replaced by its default.
 func (c Config) WithDefaults() Config {
 	dns := make([]DNSConfig, 0, len(c.DNS))
@@ -75,16 +116,22 @@ func (c Config) WithDefaults() Config {
 		dns = append(dns, d)
 	}
 	c.DNS = dns
+	k := &c.Kubernetes
+	k.Server = cmp.Or(k.Server, "https://kubernetes.default.svc")
+	k.TokenFile = cmp.Or(k.TokenFile, serviceAccount+"token")
+	k.CAFile = cmp.Or(k.CAFile, serviceAccount+"ca.crt")
+	k.Resync = cmp.Or(k.Resync, time.Minute)
 	return c
 }
 
 // Any reports whether workers may be found by any of it.
-func (c Config) Any() bool { return len(c.Files)+len(c.DNS) > 0 }
+func (c Config) Any() bool { return len(c.Files)+len(c.DNS)+len(c.Kubernetes.Pods) > 0 }
 
 // Limits of what a configuration may name.
 const (
 	maxSources  = 256
 	minInterval = 100 * time.Millisecond
+	minResync   = time.Second
 )
 
 // Validate says what in c, after WithDefaults, can't work; each problem begins
@@ -93,8 +140,8 @@ func (c Config) Validate() error {
 	c = c.WithDefaults()
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if n := len(c.Files) + len(c.DNS); n > maxSources {
-		bad("files and dns are %d together: want at most %d", n, maxSources)
+	if n := len(c.Files) + len(c.DNS) + len(c.Kubernetes.Pods); n > maxSources {
+		bad("files, dns and kubernetes.pods are %d together: want at most %d", n, maxSources)
 	}
 	names := make(map[string]bool)
 	for i, f := range c.Files {
@@ -115,6 +162,9 @@ func (c Config) Validate() error {
 			bad("dns[%d]: %s is there twice", i, name)
 		}
 		names[d.key()] = true
+	}
+	if err := c.Kubernetes.validate(); err != nil {
+		bad("kubernetes.%w", err)
 	}
 	return errors.Join(errs...)
 }
@@ -141,6 +191,43 @@ func (d DNSConfig) key() string {
 		return d.Name
 	}
 	return net.JoinHostPort(d.Name, strconv.Itoa(d.Port))
+}
+
+func (k KubernetesConfig) validate() error {
+	if _, err := (engine.Spec{URL: k.Server}).Canonical(); err != nil {
+		return fmt.Errorf("server: %w", err)
+	}
+	if k.Resync < minResync {
+		return fmt.Errorf("resync is %v: want %v or more", k.Resync, minResync)
+	}
+	keys := make(map[string]bool)
+	for i, p := range k.Pods {
+		switch {
+		case (p.Selector == "") == (p.Service == ""):
+			return fmt.Errorf("pods[%d]: want either selector or service", i)
+		case strings.ContainsAny(p.Namespace+p.Service, "/ ,?#&%"):
+			return fmt.Errorf("pods[%d]: namespace %q and service %q are names of Kubernetes", i, p.Namespace, p.Service)
+		case keys[p.Key()]:
+			return fmt.Errorf("pods[%d]: %s is there twice", i, p.Key())
+		}
+		keys[p.Key()] = true
+		if n, err := strconv.Atoi(p.Port); err == nil && (n < 1 || n > 65535) {
+			return fmt.Errorf("pods[%d]: port is %d: want a name, or 1 to 65535", i, n)
+		}
+		if err := p.Pool.validate(); err != nil {
+			return fmt.Errorf("pods[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// Key tells sets of pods apart.
+func (p PodsConfig) Key() string {
+	key := p.Namespace + "/" + cmp.Or(p.Service, p.Selector)
+	if p.Port != "" {
+		key += ":" + p.Port
+	}
+	return key
 }
 
 func (p PoolConfig) validate() error {

@@ -250,18 +250,26 @@ func TestSRVRecords(t *testing.T) {
 
 func TestConfigProblems(t *testing.T) {
 	for want, c := range map[string]Config{
-		"":                      {Files: []string{"a", "b"}, DNS: []DNSConfig{{Name: "n", Port: 1}, {Name: "n", Port: 2}, {Name: "n", SRV: true}}},
-		"files[1]: a is there":  {Files: []string{"a", "a"}},
-		"files[0]: want":        {Files: []string{""}},
-		"dns[0]: name is":       {DNS: []DNSConfig{{Name: "http://n", Port: 1}}},
-		"dns[0]: port is 0":     {DNS: []DNSConfig{{Name: "n"}}},
-		"dns[0]: port: SRV":     {DNS: []DNSConfig{{Name: "n", SRV: true, Port: 1}}},
-		"dns[1]: n:1 is there":  {DNS: []DNSConfig{{Name: "n", Port: 1}, {Name: "n", Port: 1}}},
-		"dns[0]: interval is":   {DNS: []DNSConfig{{Name: "n", Port: 1, Interval: time.Millisecond}}},
-		"dns[0]: keep_for is":   {DNS: []DNSConfig{{Name: "n", Port: 1, KeepFor: -1}}},
-		"dns[0]: pool: engine":  {DNS: []DNSConfig{{Name: "n", Port: 1, Pool: PoolConfig{Engine: "x"}}}},
-		"dns[0]: pool: replay=": {DNS: []DNSConfig{{Name: "n", Port: 1, Pool: PoolConfig{ReplayPort: 5}}}},
-		"dns[0]: pool: URL":     {DNS: []DNSConfig{{Name: "n", Port: 1, Pool: PoolConfig{Scheme: "ftp"}}}},
+		"":                         {Files: []string{"a", "b"}, DNS: []DNSConfig{{Name: "n", Port: 1}, {Name: "n", Port: 2}, {Name: "n", SRV: true}}},
+		"files[1]: a is there":     {Files: []string{"a", "a"}},
+		"files[0]: want":           {Files: []string{""}},
+		"dns[0]: name is":          {DNS: []DNSConfig{{Name: "http://n", Port: 1}}},
+		"dns[0]: port is 0":        {DNS: []DNSConfig{{Name: "n"}}},
+		"dns[0]: port: SRV":        {DNS: []DNSConfig{{Name: "n", SRV: true, Port: 1}}},
+		"dns[1]: n:1 is there":     {DNS: []DNSConfig{{Name: "n", Port: 1}, {Name: "n", Port: 1}}},
+		"dns[0]: interval is":      {DNS: []DNSConfig{{Name: "n", Port: 1, Interval: time.Millisecond}}},
+		"dns[0]: keep_for is":      {DNS: []DNSConfig{{Name: "n", Port: 1, KeepFor: -1}}},
+		"dns[0]: pool: engine":     {DNS: []DNSConfig{{Name: "n", Port: 1, Pool: PoolConfig{Engine: "x"}}}},
+		"dns[0]: pool: replay=":    {DNS: []DNSConfig{{Name: "n", Port: 1, Pool: PoolConfig{ReplayPort: 5}}}},
+		"kubernetes.server: URL":   {Kubernetes: KubernetesConfig{Server: "ftp://k"}},
+		"kubernetes.resync is 1ms": {Kubernetes: KubernetesConfig{Resync: time.Millisecond}},
+		"kubernetes.pods[0]: want": {Kubernetes: KubernetesConfig{Pods: []PodsConfig{{Namespace: "n"}}}},
+		"kubernetes.pods[0]: want either selector or service": {Kubernetes: KubernetesConfig{Pods: []PodsConfig{{Selector: "a", Service: "b"}}}},
+		"kubernetes.pods[0]: namespace":                       {Kubernetes: KubernetesConfig{Pods: []PodsConfig{{Namespace: "../n", Selector: "a"}}}},
+		"kubernetes.pods[1]: n/a is":                          {Kubernetes: KubernetesConfig{Pods: []PodsConfig{{Namespace: "n", Selector: "a"}, {Namespace: "n", Selector: "a"}}}},
+		"kubernetes.pods[0]: port is 0":                       {Kubernetes: KubernetesConfig{Pods: []PodsConfig{{Selector: "a", Port: "0"}}}},
+		"kubernetes.pods[0]: pool: 99999 data":                {Kubernetes: KubernetesConfig{Pods: []PodsConfig{{Selector: "a", Pool: PoolConfig{Ranks: 99999}}}}},
+		"dns[0]: pool: URL":                                   {DNS: []DNSConfig{{Name: "n", Port: 1, Pool: PoolConfig{Scheme: "ftp"}}}},
 	} {
 		err := c.Validate()
 		if want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {

@@ -1,4 +1,5 @@
-// Package discover finds workers: lists in files and names in DNS.
+// Package discover finds workers: lists in files, names in DNS and, in its
+// package kube, pods and endpoints of Kubernetes.
 //
 // The central type is [Source]: something that tells, again and again, the
 // whole list of the workers it sees, each as a [Found]. A [Runner] keeps the

@@ -72,7 +72,8 @@ func readBounded(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, MaxListBytes+1))
 }
 
-// Sources returns those of a configuration.
+// Sources returns those of a configuration but for Kubernetes, which its own
+// package knows how to ask.
 func (c Config) Sources(resolver Resolver, time clock.Clock) []Source {
 	c = c.WithDefaults()
 	var all []Source

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 
 	"github.com/quic-go/quic-go"
@@ -109,6 +110,18 @@ type Outbound struct {
 	once    sync.Once
 }
 
+// keepBytes is how large a buffer a stream keeps between frames.
+const keepBytes = 256 << 10
+
+// frame returns payload as a frame, until the next call.
+func (o *Outbound) frame(payload []byte) []byte {
+	if cap(o.buffer) > keepBytes {
+		o.buffer = nil
+	}
+	o.buffer = appendFrame(slices.Grow(o.buffer[:0], frameHeaderBytes+len(payload)), payload)
+	return o.buffer
+}
+
 // Send sends a frame of at most MaxFrameBytes and waits until the peer's window
 // takes it or ctx ends, after which the stream is of no more use.
 func (o *Outbound) Send(ctx context.Context, payload []byte) error {
@@ -120,8 +133,7 @@ func (o *Outbound) Send(ctx context.Context, payload []byte) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	o.buffer = appendFrame(o.buffer[:0], payload)
-	n, err := o.stream.Write(o.buffer)
+	n, err := o.stream.Write(o.frame(payload))
 	o.session.endpoint.metrics.wrote(DeltaPlane, n)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -139,8 +151,7 @@ func (o *Outbound) TrySend(payload []byte) error {
 	if len(payload) > maxTryBytes {
 		return ErrFull
 	}
-	o.buffer = appendFrame(o.buffer[:0], payload)
-	switch err := o.stream.TryWriteAll(o.buffer); {
+	switch err := o.stream.TryWriteAll(o.frame(payload)); {
 	case errors.Is(err, quic.ErrWouldBlock):
 		return ErrFull
 	case err != nil:

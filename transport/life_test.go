@@ -40,7 +40,7 @@ func TestRestartedPeerIsNoticed(t *testing.T) {
 	a, b := listen(t, "a"), listen(t, "b1")
 	c := channel(t, a, addr(b))
 	at := addr(b)
-	b.kill()
+	b.Crash()
 	b = listen(t, "b2", func(c *Config, _ *Options) { c.Listen = at })
 	within(t, "the old connection ends", HeartbeatInterval, c.Done())
 	if why := kindOf(c.session); why != "reset" {
@@ -71,7 +71,7 @@ func TestDeadPeerIsNoticed(t *testing.T) {
 	t.Parallel()
 	a, b := listen(t, "a"), listen(t, "b")
 	c := channel(t, a, addr(b))
-	b.kill()
+	b.Crash()
 	within(t, "the connection ends", SilenceTimeout, c.Done())
 	if why := kindOf(c.session); why != "silent" {
 		t.Errorf("it ended for %q, want silence", why)
@@ -84,7 +84,7 @@ func TestMovedPeer(t *testing.T) {
 	t.Parallel()
 	a, b := listen(t, "a"), listen(t, "b")
 	c := channel(t, a, addr(b))
-	b.kill()
+	b.Crash()
 	b = listen(t, "b")
 	if moved := channel(t, a, addr(b)); moved.Peer() != b.Self() {
 		t.Errorf("connected with %v, want %v", moved.Peer(), b.Self())

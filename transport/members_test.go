@@ -87,7 +87,7 @@ func (g *bubble) listen(t *testing.T, boot string) *Endpoint {
 	socket := simnet.NewSimConn(at, &link)
 	g.AddNode(at, &link)
 	link.Start()
-	e, err := Listen(Config{Secrets: []string{testSecret(1)}}, Options{Boot: boot, socket: linked{socket, &link, new(sync.Once)}})
+	e, err := Listen(Config{Secrets: []string{testSecret(1)}}, Options{Boot: boot, Socket: linked{socket, &link, new(sync.Once)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func (n *node) stop(t *testing.T) {
 // crash ends a node without a word.
 func (n *node) crash(t *testing.T) {
 	t.Helper()
-	n.kill()
+	n.Crash()
 	if err := n.list.Shutdown(); err != nil {
 		t.Error(err)
 	}

@@ -101,11 +101,6 @@ func (n *Network) Listen(addr string, cfg Config, opts Options) (*Endpoint, erro
 	return e, nil
 }
 
-// Crash makes an endpoint vanish without a word to anyone. Its address is free
-// afterwards, and who still sends to it learns of that only from a new
-// endpoint there, or from the silence.
-func (n *Network) Crash(e *Endpoint) { e.kill() }
-
 // Faulty sets what happens to packets between all endpoints.
 func (n *Network) Faulty(f Faults) {
 	n.mu.Lock()
@@ -205,7 +200,7 @@ func (n *Network) surely(from, to netip.AddrPort, wanted func() bool, deliver fu
 	})
 }
 
-// at returns who has an address now.
+// node returns who has an address now, nil if nobody.
 func (n *Network) node(a netip.AddrPort) *memoryCarrier {
 	n.mu.Lock()
 	defer n.mu.Unlock()

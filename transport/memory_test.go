@@ -215,7 +215,7 @@ func TestCrash(t *testing.T) {
 			t.Error("two endpoints at one address")
 		}
 		out := openHere(t, a, addr(b), 1)
-		n.Crash(b)
+		b.Crash()
 		time.Sleep(2 * time.Second)
 		if !out.session.alive() {
 			t.Error("a crash was noticed at once")
@@ -340,4 +340,35 @@ func TestPathsDrawIndependently(t *testing.T) {
 	if got := n.path(a, b).rand.Uint64(); got != want {
 		t.Errorf("drew %d, want %d", got, want)
 	}
+}
+
+// A peer that gave up a connection without our knowing, and dials again, is
+// answered on its new one.
+func TestPeerThatDialsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := NewNetwork(1)
+		defer n.Close()
+		a, b := memoryPair(t, n)
+		defer closed(t, b)
+		defer closed(t, a)
+		openHere(t, a, addr(b), 1)
+		synctest.Wait()
+		old, err := b.connect(t.Context(), DeltaPlane, a.Self().Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.FaultyFrom(a.Self().Addr, b.Self().Addr, Faults{Cut: true})
+		a.Drop(addr(b))
+		synctest.Wait()
+		n.Heal()
+		openHere(t, a, addr(b), 1)
+		synctest.Wait()
+		now, err := b.connect(t.Context(), DeltaPlane, a.Self().Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now == old || now.dialled || old.alive() || kindOf(old) != "replaced" {
+			t.Errorf("the old connection stays in use (alive %v, ended for %q)", old.alive(), kindOf(old))
+		}
+	})
 }

@@ -86,7 +86,7 @@ func listenQUIC(cfg Config, opts Options, r *refusals) (carrier, netip.AddrPort,
 	if err != nil {
 		return nil, netip.AddrPort{}, fmt.Errorf("open the mesh's port: %w", err)
 	}
-	socket := opts.socket
+	socket := opts.Socket
 	if socket == nil {
 		if socket, err = net.ListenPacket("udp", cfg.Listen); err != nil {
 			return nil, netip.AddrPort{}, fmt.Errorf("open the mesh's port: %w", err)

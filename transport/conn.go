@@ -87,18 +87,16 @@ func (e *Endpoint) dialStream(p Plane, addr string, timeout time.Duration) (net.
 	return newStreamConn(s, st), nil
 }
 
-// acceptStreams hands a peer's streams to whoever takes them from out, and
-// turns them away when nobody does.
-func (e *Endpoint) acceptStreams(s *session, out chan<- net.Conn) {
+// acceptStreams hands a peer's streams to take, and turns away those that it
+// doesn't take.
+func (e *Endpoint) acceptStreams(s *session, take func(net.Conn) bool) {
 	for {
 		st, err := s.acceptStream(s.Context())
 		if err != nil {
 			return
 		}
 		c := newStreamConn(s, st)
-		select {
-		case out <- c:
-		default:
+		if !take(c) {
 			e.metrics.dropped.WithLabelValues("streams").Inc()
 			c.abort(codeFull)
 		}

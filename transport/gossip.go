@@ -177,6 +177,21 @@ func (g *Gossip) receive(s *session) {
 // PacketCh returns the packets received.
 func (g *Gossip) PacketCh() <-chan *memberlist.Packet { return g.packets }
 
+// take queues a peer's stream for memberlist.
+func (g *Gossip) take(c net.Conn) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return false
+	}
+	select {
+	case g.streams <- c:
+		return true
+	default:
+		return false
+	}
+}
+
 // StreamCh returns the streams that peers opened.
 func (g *Gossip) StreamCh() <-chan net.Conn { return g.streams }
 

@@ -1,14 +1,17 @@
 package transport
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/memberlist"
+	"github.com/hashicorp/raft"
 )
 
 // within fails unless ch is closed within a bound that is twice what should be
@@ -219,5 +222,43 @@ func TestGossipPackets(t *testing.T) {
 				t.Errorf("%s: %T, want *net.OpError", what, send())
 			}
 		}
+	})
+}
+
+// A plane that is closed turns streams away; the others go on.
+func TestClosedPlanes(t *testing.T) {
+	onBoth(t, func(t *testing.T, listen func(string) *Endpoint) {
+		a, b := listen("a"), listen("b")
+		if err := b.Raft().Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Gossip().Shutdown(); err != nil {
+			t.Fatal(err)
+		}
+		for name, dial := range map[string]func() (net.Conn, error){
+			"raft":   func() (net.Conn, error) { return a.Raft().Dial(raft.ServerAddress(addr(b)), patience) },
+			"gossip": func() (net.Conn, error) { return a.Gossip().DialTimeout(addr(b), patience) },
+		} {
+			c, err := dial()
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = c.SetDeadline(time.Now().Add(patience))
+			if _, err := c.Write([]byte("anybody?")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("%s: a stream to a closed plane: %v", name, err)
+			}
+			_ = c.Close()
+		}
+		if _, err := b.Raft().Dial(raft.ServerAddress(addr(a)), patience); err == nil {
+			t.Error("a closed plane dials")
+		}
+		if _, err := b.Gossip().WriteTo(nil, addr(a)); err == nil {
+			t.Error("a closed plane sends")
+		}
+		open(t, a, addr(b), 1)
+		accept(t, b)
 	})
 }

@@ -50,6 +50,21 @@ func (r *Raft) Accept() (net.Conn, error) {
 	return nil, net.ErrClosed
 }
 
+// take queues a peer's stream for Accept, if there is one to come.
+func (r *Raft) take(c net.Conn) bool {
+	select {
+	case <-r.done:
+		return false
+	default:
+	}
+	select {
+	case r.streams <- c:
+		return true
+	default:
+		return false
+	}
+}
+
 // Close closes the raft plane. The rest of the endpoint goes on.
 func (r *Raft) Close() error {
 	r.once.Do(func() {

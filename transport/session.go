@@ -156,9 +156,9 @@ func (e *Endpoint) run(s *session) {
 	switch s.plane() {
 	case GossipPlane:
 		e.work.Go(func() { e.gossip.receive(s) })
-		e.acceptStreams(s, e.gossip.streams)
+		e.acceptStreams(s, e.gossip.take)
 	case RaftPlane:
-		e.acceptStreams(s, e.raft.streams)
+		e.acceptStreams(s, e.raft.take)
 	case DeltaPlane:
 		e.delta.receive(s)
 	}

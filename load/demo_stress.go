@@ -14,7 +14,7 @@ const (
 	stressEventDelay = 50 * time.Millisecond
 	// StressPoolTokens is a good HBM for each worker: with four workers and 20 s
 	// about a tenth of the blocks that come in have to go again.
-	StressPoolTokens = 120_000
+	StressPoolTokens = 140_000
 )
 
 // Stress makes a demo hard for its router: KV events come late, one worker restarts half-way through, and

@@ -17,7 +17,7 @@ type demoCommand struct {
 	Workers       int           `help:"How many emulated workers." default:"4"`
 	Preset        string        `help:"Engine, model and accelerator to emulate: ${enum}." enum:"${presets}" default:"llama3-8b-h100"`
 	Speedup       float64       `help:"How many times faster than life they run." default:"10"`
-	Pool          *int          `help:"KV tokens in each worker's HBM. 0: the preset's; default: 24000, or 120000 with --stress, so that a short demo shows lower tiers at work."`
+	Pool          *int          `help:"KV tokens in each worker's HBM. 0: the preset's; default: 24000, or 140000 with --stress, so that a short demo shows lower tiers at work."`
 	Policy        string        `help:"How workers are chosen: ${enum}." enum:"${policies}" default:"rhizome"`
 	Once          bool          `help:"End by itself, with a summary."`
 	Duration      time.Duration `help:"How long to send new turns; default: until Ctrl-C, or 20s with --once."`

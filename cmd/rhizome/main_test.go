@@ -30,8 +30,8 @@ func TestDemoEndsWithASummary(t *testing.T) {
 		restarts         int
 		least, most, off float64 // predicted/actual, and the share of the error
 	}{
-		{"", 0, 0.8, 1.1, 0.2},
-		{"--stress", 1, 0.8, 1.25, 0.25},
+		{"", 0, 0.9, 1.1, 0.1},
+		{"--stress", 1, 0.9, 1.1, 0.1},
 	} {
 		var out, errs bytes.Buffer
 		if code := run(t.Context(), append([]string{"demo", "--once", "--duration", "3s", "--json"}, strings.Fields(c.flags)...), &out, &errs); code != 0 {

@@ -4,9 +4,12 @@ import "github.com/rhizome-router/rhizome/kv"
 
 // Load is a worker's state at the moment of a decision.
 type Load struct {
-	QueuedTokens    float64 // ΣP: booked prefill tokens not computed yet
-	QueuedPairs     float64 // Σ p·(ctx + p/2) of those
-	QueuedSeqs      int     // the requests they belong to
+	QueuedTokens float64 // ΣP: booked prefill tokens not computed yet
+	QueuedPairs  float64 // Σ p·(ctx + p/2) of those
+	QueuedSeqs   int     // the requests they belong to
+	// LateMicros is how much longer the queue should take than its tokens say, by
+	// when the prefills in it should be over. [Class.QueueMicros] tells the latter.
+	LateMicros      float64
 	Decoding        float64 // B: sequences decoding
 	ContextTokens   float64 // K: their total context
 	RemainingTokens float64 // Σ d_rem of the decoding sequences

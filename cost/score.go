@@ -60,17 +60,12 @@ func Score(c *Class, l *Load, r Request, h Hit, w Weights) Terms {
 	p := Uncached(r, h)
 	ctx := max(0, r.PromptTokens-p)
 	base := c.base(l)
-	// What decodes leave for prefill in each iteration, and what an iteration
-	// that computes prompts takes besides.
-	room, prefillBase := max(1, float64(c.BudgetTokens)-l.Decoding), base
-	if c.Schedule == PrefillFirst {
-		room, prefillBase = max(1, float64(c.BudgetTokens)), c.StepMicros
-	}
+	room, prefillBase := c.prefilling(l, base)
 	ahead := math.Ceil(l.QueuedTokens / room)
 	compute := c.TokenMicros*p + c.PairMicros*Pairs(p, ctx)
 
 	var t Terms
-	t.QueueMicros = max(h.ProducerMicros, c.TokenMicros*l.QueuedTokens+c.PairMicros*l.QueuedPairs+ahead*prefillBase)
+	t.QueueMicros = max(h.ProducerMicros, c.QueueMicros(l)+l.LateMicros)
 	t.AdmissionMicros = c.admission(l, r, h, ahead, base, prefillBase+c.TokenMicros*room)
 	t.LoadMicros = c.load(l, h)
 	iterations := math.Ceil((l.QueuedTokens+p)/room) - ahead
@@ -111,6 +106,23 @@ const maxBusy = 0.9
 // put on another keeps nobody waiting.
 func (t Traffic) LaterWaitMicros(x float64) float64 {
 	return x * t.ArrivalsPerMicro * t.WaitMicros / (1 - min(maxBusy, t.Busy))
+}
+
+// QueueMicros is how long the prefills ahead take by their tokens: iterations
+// are shared, so it goes by tokens and not by requests.
+func (c *Class) QueueMicros(l *Load) float64 {
+	room, prefillBase := c.prefilling(l, c.base(l))
+	return c.TokenMicros*l.QueuedTokens + c.PairMicros*l.QueuedPairs + math.Ceil(l.QueuedTokens/room)*prefillBase
+}
+
+// prefilling returns the tokens that decodes leave for prefill in each
+// iteration, at least 1, and what an iteration that computes prompts takes
+// besides, where one that computes none takes base.
+func (c *Class) prefilling(l *Load, base float64) (room, micros float64) {
+	if c.Schedule == PrefillFirst {
+		return max(1, float64(c.BudgetTokens)), c.StepMicros
+	}
+	return max(1, float64(c.BudgetTokens)-l.Decoding), base
 }
 
 func (c *Class) base(l *Load) float64 {

@@ -75,11 +75,12 @@ type Candidate struct {
 	CostMicros float64            `json:"cost_micros"`
 	// SlowStartMicros is what being new adds to the cost, beside the terms.
 	SlowStartMicros float64 `json:"slow_start_micros,omitempty"`
-	// ClockMicros is the queue as the virtual clock has it: when the prefills that
-	// this router booked there should be over. The queue term goes by the tokens
-	// that wait, those of others too; the two should agree.
-	ClockMicros float64 `json:"clock_micros"`
-	InBand      bool    `json:"in_band,omitempty"` // of the near tie
+	// ClockMicros is the queue of this router's prefills by the virtual clock, and
+	// TokensMicros by the tokens in it. The queue term takes the longer, and adds
+	// what others have there.
+	ClockMicros  float64 `json:"clock_micros"`
+	TokensMicros float64 `json:"queue_tokens_micros"`
+	InBand       bool    `json:"in_band,omitempty"` // of the near tie
 	// BreakEvenBytesPerMicro is the bandwidth below which computing the lower
 	// tokens would be faster than loading them; without such tokens 0.
 	BreakEvenBytesPerMicro float64 `json:"break_even_bytes_per_micro,omitempty"`
@@ -115,7 +116,7 @@ func (r *Router) explain(now clock.Instant, q Query, request cost.Request, chose
 		out := Candidate{
 			Worker: c.member.Worker.Spec.URL, Rank: c.member.Target.Rank, HBMTokens: int(c.hit.HBMTokens), LowerTokens: int(c.hit.LowerTokens), Source: c.source,
 			QueuedTokens: int(c.load.QueuedTokens), Decoding: int(c.load.Decoding), InFlight: c.inFlight,
-			Terms: c.terms, CostMicros: c.total, SlowStartMicros: c.slowStartMicros, ClockMicros: c.clockMicros, InBand: c.inBand, Chosen: i == chosen.index, Fit: r.fitState(c.member, &c.class), Signals: c.signals,
+			Terms: c.terms, CostMicros: c.total, SlowStartMicros: c.slowStartMicros, ClockMicros: c.clockMicros, TokensMicros: c.tokensMicros, InBand: c.inBand, Chosen: i == chosen.index, Fit: r.fitState(c.member, &c.class), Signals: c.signals,
 		}
 		if out.LowerTokens > 0 {
 			out.Tier, out.BreakEvenBytesPerMicro = c.hit.Tier.String(), c.class.BreakEvenBytesPerMicro(c.hit)

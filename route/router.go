@@ -143,6 +143,7 @@ type candidate struct {
 	article                 cost.ArticleTerms // under that policy
 	slowStartMicros         float64           // what being new adds
 	clockMicros             float64           // the queue by the virtual clock
+	tokensMicros            float64           // and by the tokens in it, of ours
 	judged                  cost.Terms        // terms, less what a laboratory leaves out
 	total                   float64           // µs
 	promised                float64           // tokens of hit that are only promised
@@ -274,6 +275,10 @@ func (r *Router) price(now clock.Instant, c *candidate, h *matched, z *sizing, p
 		c.load = m.Ledger.Load(now, &c.class, step, true)
 	}
 	c.decoding, c.contextTokens = c.load.Decoding, c.load.ContextTokens
+	// The later of two opinions on our own queue: the tokens in it and the
+	// virtual clock (docs/cost-model.md has what that is worth).
+	c.tokensMicros = c.class.QueueMicros(&c.load)
+	c.load.LateMicros = max(0, c.clockMicros-c.tokensMicros)
 	r.addForeign(&c.load, &c.signals)
 	peers := m.PeerShare(now)
 	peers.AddTo(&c.load)

@@ -4,15 +4,17 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Admin returns the handler of the admin listener: /metrics, /explain/{id},
+// Admin returns the handler of the admin listener: /metrics, /explain, /explain/{id},
 // /workers, /index, /discovery, /config, /healthz and /debug/pprof/, what adds,
 // drains and removes workers (POST /workers, POST and DELETE /workers/{id}/drain,
 // DELETE /workers/{id}), and decisions without a request to a
@@ -21,6 +23,7 @@ import (
 func (g *Gateway) Admin() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(g.deps.Gatherer, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /explain", g.recent)
 	mux.HandleFunc("GET /explain/{id}", g.explain)
 	mux.HandleFunc("GET /workers", func(w http.ResponseWriter, _ *http.Request) { adminList(w, g.deps.Workers) })
 	mux.HandleFunc("GET /index", func(w http.ResponseWriter, _ *http.Request) { adminList(w, g.deps.Index) })
@@ -81,6 +84,31 @@ func requireToken(token string, next http.Handler) http.Handler {
 			return
 		}
 		next.ServeHTTP(w, r)
+	})
+}
+
+// maxRecent bounds what GET /explain lists, recentByDefault is without n.
+const (
+	maxRecent       = 1000
+	recentByDefault = 20
+)
+
+// recent answers GET /explain?n=N: the last decisions, newest first.
+func (g *Gateway) recent(w http.ResponseWriter, r *http.Request) {
+	n := recentByDefault
+	if said := r.URL.Query().Get("n"); said != "" {
+		var err error
+		if n, err = strconv.Atoi(said); err != nil || n < 1 || n > maxRecent {
+			failure{status: http.StatusBadRequest, kind: invalidRequest, code: "invalid_number",
+				say: fmt.Sprintf("n is how many decisions to list, 1 to %d", maxRecent)}.write(w, openAI)
+			return
+		}
+	}
+	adminList(w, func() any {
+		if g.deps.Recent == nil {
+			return []struct{}{}
+		}
+		return g.deps.Recent(n)
 	})
 }
 

@@ -208,4 +208,3 @@ func TestBR30_EveryRequestEnds(t *testing.T) {
 		t.Logf("%d of 1000 served, %d got a reason", served.Load(), refused.Load())
 	})
 }
-

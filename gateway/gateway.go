@@ -39,9 +39,9 @@ type Registry interface {
 	SetDraining(id kv.WorkerID, draining bool) error
 }
 
-// Deps is what a gateway needs from the rest of the house. Only Queue,
-// Ready, Workers, Index, Discovery, Config, Explain, Preview, Registry, Placed and
-// Tracer may be nil.
+// Deps is what a gateway needs from the rest of the house. Only Queue, Ready,
+// Workers, Index, Discovery, Config, Explain, Recent, Preview, Registry, Placed
+// and Tracer may be nil.
 type Deps struct {
 	Decider Decider
 	// Queue lets requests wait for the Decider; nil: none ever waits.
@@ -65,6 +65,9 @@ type Deps struct {
 	Config func() any
 	// Explain returns the account of a decision by request id.
 	Explain func(id string) (explanation any, ok bool)
+	// Recent returns the last n decisions, newest first, as a value that encodes
+	// as a JSON list.
+	Recent func(n int) any
 	// Preview returns the decision that Decider would make now, and makes none;
 	// POST /v1/route of the admin API asks it.
 	Preview func(q route.Query) (route.Explanation, error)

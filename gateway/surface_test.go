@@ -180,6 +180,7 @@ func TestAdmin(t *testing.T) {
 	r := newRig(t, Config{Admin: AdminConfig{Token: "s3cret"}})
 	r.g.deps.Explain = func(id string) (any, bool) { return map[string]string{"id": id}, id == "known" }
 	r.g.deps.Workers = func() any { return []string{"w0"} }
+	r.g.deps.Recent = func(n int) any { return []int{n} }
 	admin := r.g.Admin()
 	for _, path := range []string{"/metrics", "/explain/known", "/workers", "/debug/pprof/", "/nothing"} {
 		for _, auth := range []string{"", "Bearer ", "Bearer wrong", "Bearer s3cret2", "s3cret", "Basic s3cret"} {
@@ -192,6 +193,8 @@ func TestAdmin(t *testing.T) {
 	for path, want := range map[string]string{
 		"/metrics":               "rhizome_gateway_in_flight_requests 0",
 		"/explain/known":         `"id": "known"`,
+		"/explain":               "[\n  20\n]",
+		"/explain?n=7":           "[\n  7\n]",
 		"/workers":               `"w0"`,
 		"/debug/pprof/":          "goroutine",
 		"/debug/pprof/goroutine": "",
@@ -199,6 +202,11 @@ func TestAdmin(t *testing.T) {
 	} {
 		if a := ask(admin, "GET", path, auth); a.Code != 200 || !strings.Contains(a.Body.String(), want) {
 			t.Errorf("GET %s gave %d %.200s", path, a.Code, a.Body)
+		}
+	}
+	for _, n := range []string{"0", "-1", "1001", "x"} {
+		if a := ask(admin, "GET", "/explain?n="+n, auth); a.Code != 400 || !json.Valid(a.Body.Bytes()) {
+			t.Errorf("/explain?n=%s gave %d %s", n, a.Code, a.Body)
 		}
 	}
 	if a := ask(admin, "GET", "/explain/unknown", auth); a.Code != 404 || !json.Valid(a.Body.Bytes()) {

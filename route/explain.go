@@ -20,6 +20,7 @@ type Explanation struct {
 	PromptExact  bool    `json:"prompt_tokens_exact"` // which of them
 	OutputTokens int     `json:"output_tokens"`       // predicted
 	Worker       string  `json:"worker"`              // chosen
+	Name         string  `json:"name,omitempty"`      // that operators gave it
 	Rank         int16   `json:"rank"`                // of it; -1: the worker as a whole
 	Why          string  `json:"why"`
 	CachedTokens int     `json:"cached_tokens"` // predicted
@@ -60,7 +61,8 @@ const (
 // Candidate is one worker as it was priced.
 type Candidate struct {
 	Worker       string     `json:"worker"`
-	Rank         int16      `json:"rank"` // -1: the worker as a whole
+	Name         string     `json:"name,omitempty"` // that operators gave it
+	Rank         int16      `json:"rank"`           // -1: the worker as a whole
 	HBMTokens    int        `json:"hbm_tokens"`
 	LowerTokens  int        `json:"lower_tokens"`
 	Tier         string     `json:"tier,omitempty"`   // of the lower tokens
@@ -99,7 +101,7 @@ func (r *Router) explain(now clock.Instant, q Query, request cost.Request, chose
 	e := Explanation{
 		ID: q.ID, AtSeconds: now.Micros() / 1e6, Model: q.Prompt.Model, Policy: r.cfg.Policy,
 		PromptTokens: int(request.PromptTokens), PromptExact: q.Prompt.TextBytes == 0, OutputTokens: int(request.OutputTokens),
-		Worker: best.member.Worker.Spec.URL, Rank: best.member.Target.Rank, Why: chosen.why,
+		Worker: best.member.Worker.Spec.URL, Name: best.member.Worker.Spec.ID, Rank: best.member.Target.Rank, Why: chosen.why,
 		CachedTokens: int(best.hit.Tokens()), TTFTMillis: millis(best.expect(request)),
 		NearTie: chosen.tie, ActualPromptTokens: -1, ActualCachedTokens: -1,
 	}
@@ -114,7 +116,7 @@ func (r *Router) explain(now clock.Instant, q Query, request cost.Request, chose
 		}
 		c := &r.cands[i]
 		out := Candidate{
-			Worker: c.member.Worker.Spec.URL, Rank: c.member.Target.Rank, HBMTokens: int(c.hit.HBMTokens), LowerTokens: int(c.hit.LowerTokens), Source: c.source,
+			Worker: c.member.Worker.Spec.URL, Name: c.member.Worker.Spec.ID, Rank: c.member.Target.Rank, HBMTokens: int(c.hit.HBMTokens), LowerTokens: int(c.hit.LowerTokens), Source: c.source,
 			QueuedTokens: int(c.load.QueuedTokens), Decoding: int(c.load.Decoding), InFlight: c.inFlight,
 			Terms: c.terms, CostMicros: c.total, SlowStartMicros: c.slowStartMicros, ClockMicros: c.clockMicros, TokensMicros: c.tokensMicros, InBand: c.inBand, Chosen: i == chosen.index, Fit: r.fitState(c.member, &c.class), Signals: c.signals,
 		}

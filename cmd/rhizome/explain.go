@@ -14,22 +14,26 @@ import (
 
 type explainCommand struct {
 	ID      string `arg:"" optional:"" help:"The request's id, as the response header x-request-id says."`
+	Last    bool   `help:"List the last 20 decisions instead."`
 	Example string `enum:",article,tiers" default:"" help:"Print a worked example of the cost model instead: article or tiers."`
-	JSON    bool   `help:"Print the JSON as served."`
+	JSON    bool   `help:"Print the JSON as served: all there is."`
 	adminFlags
 }
 
 func (c *explainCommand) Run(sh *shell) error {
 	switch {
-	case c.Example != "" && (c.ID != "" || c.JSON):
-		return errors.New("--example goes with no request id and no --json: it asks no replica")
+	case c.Example != "" && (c.ID != "" || c.JSON || c.Last):
+		return errors.New("--example goes with no request id, no --last and no --json: it asks no replica")
 	case c.Example == "article":
 		return writeExample(sh.stdout, cost.ArticleExample())
 	case c.Example == "tiers":
 		return writeExample(sh.stdout, cost.TiersExample())
-	}
-	if c.ID == "" {
-		return errors.New("no request id given: it is the response header x-request-id")
+	case c.Last && c.ID != "":
+		return errors.New("--last goes with no request id")
+	case c.Last:
+		return c.last(sh)
+	case c.ID == "":
+		return errors.New("no request id given: it is the response header x-request-id, and --last lists the last ones")
 	}
 	body, err := c.get(sh.ctx, "explain", c.ID)
 	if errors.Is(err, errNotFound) {
@@ -49,45 +53,94 @@ func (c *explainCommand) Run(sh *shell) error {
 	return writeExplanation(sh.stdout, &e)
 }
 
-// writeExplanation prints a decision as a person wants to read it.
+// last lists the last decisions.
+func (c *explainCommand) last(sh *shell) error {
+	body, err := c.get(sh.ctx, "explain")
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		_, err := sh.stdout.Write(body)
+		return err
+	}
+	var list []route.Brief
+	if err := json.Unmarshal(body, &list); err != nil {
+		return fmt.Errorf("%s answered no list of decisions: %w", c.Admin, err)
+	}
+	return writeRecent(sh.stdout, list)
+}
+
+// writeExplanation prints a decision as a person wants to read it, in lines of
+// lineWidth at most.
 func writeExplanation(w io.Writer, e *route.Explanation) error {
 	size := "guessed from its text"
 	if e.PromptExact {
 		size = "exact"
 	}
-	fmt.Fprintf(w, "request %s for %s: %d prompt tokens (%s), %d expected out\n", e.ID, e.Model, e.PromptTokens, size, e.OutputTokens)
-	fmt.Fprintf(w, "policy %s chose %s: %s\n\n", e.Policy, e.Worker, e.Why)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "worker\thit hbm\tlower\ttier\tfrom\tqueued\tin flight\tqueue\tadmission\tload\tprefill\tothers\tcost ms\t\t")
-	most := 0.0
-	for _, c := range e.Candidates {
-		most = max(most, c.CostMicros)
-	}
-	for _, c := range e.Candidates {
-		mark := ""
-		if c.Chosen {
-			mark = " <"
-		}
-		others := c.Terms.OwnDecodeMicros + c.Terms.PrefillExternalityMicros + c.Terms.KVExternalityMicros + c.Terms.QueueExternalityMicros
-		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t %s%s\t\n", strings.TrimPrefix(c.Worker, "http://"),
-			c.HBMTokens, c.LowerTokens, orDash(c.Tier), orDash(c.Source), c.QueuedTokens, c.InFlight, ms(c.Terms.QueueMicros),
-			ms(c.Terms.AdmissionMicros), ms(c.Terms.LoadMicros), ms(c.Terms.PrefillMicros), ms(others), ms(c.CostMicros),
-			bar(c.CostMicros, most), mark)
-	}
-	if err := t.Flush(); err != nil {
+	writeWrapped(w, "", fmt.Sprintf("request %s for %s: %d prompt tokens (%s), %d expected out", e.ID, e.Model, e.PromptTokens, size, e.OutputTokens))
+	writeWrapped(w, "", fmt.Sprintf("policy %s chose %s: %s", e.Policy, workerName(e.Name, e.Worker, e.Rank), e.Why))
+	fmt.Fprintln(w)
+	if err := writeSummary(w, e.Candidates); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\n%s", tieText(e.NearTie))
+	fmt.Fprintln(w)
+	if tie := tieText(e.NearTie); tie != "" {
+		writeWrapped(w, "", strings.TrimSuffix(tie, "\n"))
+	}
 	writeCandidates(w, e)
 	fmt.Fprintf(w, "\n%-10s cached %6d tokens   first token after %8.1f ms\n", "predicted", e.CachedTokens, e.TTFTMillis)
 	actual := "still running"
-	switch {
-	case e.Result != "":
+	if e.Result != "" {
 		actual = e.Result
 	}
 	fmt.Fprintf(w, "%-10s cached %6s tokens   first token after %8s ms   (%s)\n", "actual",
 		known(e.ActualCachedTokens), knownMillis(e.ActualTTFTMillis), actual)
+	if e.Audit != nil {
+		writeWrapped(w, "", "audit: "+auditText(e.Audit))
+	}
 	return nil
+}
+
+// writeSummary prints a line a candidate, cheapest first.
+func writeSummary(w io.Writer, candidates []route.Candidate) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "worker\thbm\tlower\tfrom\tqueued\tin flight\tcost ms\t")
+	most := 0.0
+	for i := range candidates {
+		most = max(most, candidates[i].CostMicros)
+	}
+	for i := range candidates {
+		c := &candidates[i]
+		mark, lower := "", "-"
+		if c.Chosen {
+			mark = " <"
+		}
+		if c.LowerTokens > 0 {
+			lower = fmt.Sprintf("%d %s", c.LowerTokens, c.Tier)
+		}
+		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%d\t%d\t%s\t  %s%s\n", workerName(c.Name, c.Worker, c.Rank), c.HBMTokens, lower, orDash(c.Source),
+			c.QueuedTokens, c.InFlight, ms(c.CostMicros), bar(c.CostMicros, most), mark)
+	}
+	return t.Flush()
+}
+
+// auditText says what made the cached tokens differ from the prediction.
+func auditText(a *route.Audit) string {
+	if a.Pending {
+		return fmt.Sprintf("short by %d tokens; news of what left the cache may still be under way", a.ShortTokens)
+	}
+	switch a.Cause {
+	case route.Exact:
+		return "the cached tokens are as predicted, to within a block"
+	case route.Under:
+		return fmt.Sprintf("%d tokens more than predicted were cached", -a.ShortTokens)
+	}
+	return fmt.Sprintf("short by %d tokens: ", a.ShortTokens) + map[route.Cause]string{
+		route.Promised:    "a request in flight had promised them (promised; nobody is charged)",
+		route.Residency:   "they left the cache after the decision, or news of it was lost (residency; the worker is charged)",
+		route.Render:      "nothing left the cache, so the prompt was not the one it was taken for (render; what told its tokens is charged)",
+		route.Unwitnessed: "nobody saw what became of them (unwitnessed; nobody is charged)",
+	}[a.Cause]
 }
 
 // fitText shows a worker's constants and what they rest on.

@@ -252,6 +252,10 @@ func TestServeRoutesAndExplains(t *testing.T) {
 	if there.Worker != e.Worker {
 		t.Errorf("it went to %s, and would go to %s", e.Worker, there.Worker)
 	}
+	out.Reset()
+	if code := run(t.Context(), []string{"explain", "--last", "--admin", s.admin}, &out, &errs); code != 0 || !strings.Contains(out.String(), id) || !strings.Contains(out.String(), "completed") {
+		t.Errorf("explain --last: exit %d: %s%s", code, out.String(), errs.String())
+	}
 	errs.Reset()
 	if code := run(t.Context(), []string{"explain", "nobody", "--admin", s.admin}, &out, &errs); code != 1 || !strings.Contains(errs.String(), "knows no request") {
 		t.Errorf("an unknown id: exit %d, %s", code, errs.String())

@@ -45,7 +45,10 @@ func writeCandidates(w io.Writer, e *route.Explanation) {
 		case c.InBand:
 			mark = "  (in the band)"
 		}
-		fmt.Fprintf(w, "\n%s %.1f µs%s\n", strings.TrimPrefix(c.Worker, "http://"), c.CostMicros, mark)
+		fmt.Fprintf(w, "\n%s %.1f µs%s\n", workerName(c.Name, c.Worker, c.Rank), c.CostMicros, mark)
+		if c.Name != "" {
+			fmt.Fprintf(w, "    at %s\n", c.Worker)
+		}
 		writeTerms(w, termsOf(c), most)
 		if note := waitText(c); note != "" {
 			fmt.Fprintf(w, "    %s\n", note)
@@ -53,9 +56,12 @@ func writeCandidates(w io.Writer, e *route.Explanation) {
 		if c.BreakEvenBytesPerMicro > 0 {
 			fmt.Fprintf(w, "    loading from %s breaks even with computing at %.2f GB/s\n", c.Tier, c.BreakEvenBytesPerMicro/1e3)
 		}
-		fmt.Fprintf(w, "    constants: %s\n", fitText(&c.Fit))
+		if c.ClockMicros > 0 || c.TokensMicros > 0 {
+			fmt.Fprintf(w, "    our own queue: %.1f µs by its tokens, %.1f by the clock\n", c.TokensMicros, c.ClockMicros)
+		}
+		writeWrapped(w, "    ", "constants: "+fitText(&c.Fit))
 		if signals := signalText(e, &c.Signals); signals != "" {
-			fmt.Fprintf(w, "    signals: %s\n", signals)
+			writeWrapped(w, "    ", "signals: "+signals)
 		}
 	}
 }
@@ -65,7 +71,11 @@ func termsOf(c *route.Candidate) []cost.NamedTerm {
 	if c.Article != nil {
 		return c.Article.Named()
 	}
-	return c.Terms.Named()
+	named := c.Terms.Named()
+	if c.SlowStartMicros > 0 {
+		named = append(named, cost.NamedTerm{Name: "slow start", Micros: c.SlowStartMicros})
+	}
+	return named
 }
 
 // waitText says which of two waits counts where there are both: they pass at

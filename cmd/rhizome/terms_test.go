@@ -17,9 +17,9 @@ func TestExplanationShowsEveryCandidate(t *testing.T) {
 		ID: "x", AtSeconds: 10, Policy: route.Rhizome, Worker: "http://a:1", Why: "near tie of 2",
 		NearTie: &route.NearTie{BandMicros: 600, Inside: 2, Rule: route.ByHit},
 		Candidates: []route.Candidate{
-			{Worker: "http://b:1", Terms: cost.Terms{PrefillMicros: 1000}, CostMicros: 1000, InBand: true,
+			{Worker: "http://b:1", Rank: -1, Terms: cost.Terms{PrefillMicros: 1000}, CostMicros: 1000, InBand: true,
 				Signals: fleet.Signals{Running: fleet.Signal{Value: 3, Source: fleet.Scraped, At: 8e9}}},
-			{Worker: "http://a:1", Terms: cost.Terms{QueueMicros: 500, LoadMicros: 200, PrefillMicros: 600, QueueExternalityMicros: 77},
+			{Worker: "http://a:1", Rank: -1, Terms: cost.Terms{QueueMicros: 500, LoadMicros: 200, PrefillMicros: 600, QueueExternalityMicros: 77},
 				CostMicros: 1177, InBand: true, Chosen: true, Tier: "cpu", LowerTokens: 64, BreakEvenBytesPerMicro: 5000},
 		},
 	}

@@ -115,7 +115,7 @@ func (r *replica) build(cfg config.Config) (err error) {
 		Workers: func() any { return r.fleet.Describe() },
 		Index:   func() any { return r.fleet.DescribeIndex() }, Discovery: func() any { return r.registry.Describe() },
 		Config:  func() any { return r.inForce.Load().describe() },
-		Explain: func(id string) (any, bool) { return r.router.Explain(id) }, Preview: r.router.Preview, Registry: r.registry,
+		Explain: func(id string) (any, bool) { return r.router.Explain(id) }, Recent: func(n int) any { return r.router.Recent(n) }, Preview: r.router.Preview, Registry: r.registry,
 		Placed: func(d *route.Decision, p *prompt.Request, path string, body []byte, again bool) {
 			r.learner.Placed(p, d.Target.Worker, d.RenderClass, path, body, again)
 		},

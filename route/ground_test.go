@@ -262,6 +262,10 @@ func (g *ground) run(to float64) {
 type talk struct {
 	id     uint64
 	tokens int
+	// The tokens after the first shared ones, if that is not 0, are those of the
+	// conversation with the number tail.
+	shared int
+	tail   uint64
 }
 
 // play sends conversations of growing prompts, some short and some very long.
@@ -286,7 +290,7 @@ func (g *ground) play() {
 			t = talks[rng.IntN(len(talks))]
 			t.tokens += lognormal(rng, 300, 0.8)
 		} else {
-			t = &talk{uint64(n + 1), lognormal(rng, 2500, 1.1)}
+			t = &talk{id: uint64(n + 1), tokens: lognormal(rng, 2500, 1.1)}
 			talks = append(talks, t)
 		}
 		if t.tokens > 60_000 {
@@ -327,7 +331,11 @@ func lognormal(rng *rand.Rand, median, sigma float64) int {
 func (g *ground) send(now float64, id uint64, t *talk, output int) {
 	tokens := make([]uint32, t.tokens)
 	for i := range tokens {
-		tokens[i] = uint32(t.id*1_000_003 + uint64(i))
+		id := t.id
+		if t.shared > 0 && i >= t.shared {
+			id = t.tail
+		}
+		tokens[i] = uint32(id*1_000_003 + uint64(i))
 	}
 	p := &prompt.Request{Kind: prompt.Completion, Model: "m", Stream: !g.cfg.silent, N: 1, Prompts: 1, Tokens: tokens}
 	d, err := g.router.Decide(Query{ID: fmt.Sprint(id), Prompt: p, Session: fmt.Sprint(t.id)})

@@ -65,15 +65,16 @@ type Audit struct {
 
 // prediction is what a decision keeps of its hit, so that it can be judged.
 type prediction struct {
-	mark     index.Mark
-	slot     index.Slot
-	feed     fleet.FeedState
-	byEvents bool     // the index spoke for it
-	keys     []kv.Key // of the prompt's blocks
-	block    int      // tokens
-	tokens   int      // the hit, before it was discounted
-	sure     int      // tokens of it that are no mere promise
-	grain    int      // tokens by which a hit may be off
+	mark   index.Mark
+	slot   index.Slot
+	feed   fleet.FeedState
+	source string
+	keys   []kv.Key // of the blocks for which the index spoke
+	block  int      // tokens
+	tokens int      // the hit, before it was discounted
+	told   int      // tokens of it for which the index spoke; the rest was sent there
+	sure   int      // tokens of those that are no mere promise
+	grain  int      // tokens by which a hit may be off
 }
 
 // lowerChunk is by how many tokens a hit on a lower tier may be off: those move
@@ -84,19 +85,27 @@ const lowerChunk = 256
 func (r *Router) predict(now clock.Instant, c *candidate, q *prompt.Request) prediction {
 	p := prediction{
 		mark: c.mark, slot: c.cache.Slot, tokens: int(c.hit.Tokens()) + c.discounted, grain: max(c.cache.BlockTokens, defaultBlockTokens),
-		feed: c.member.FeedState(now), byEvents: c.source == fromEvents,
+		feed: c.member.FeedState(now), source: c.source, block: c.cache.BlockTokens,
 	}
-	switch {
-	case p.byEvents:
-		p.keys, p.block, p.sure = q.TokenKeys(c.form), c.form.BlockTokens, min(p.tokens, c.sure*c.form.BlockTokens)
+	switch c.source {
+	case fromEvents:
+		p.keys = q.TokenKeys(c.form)
+	case fromLearned:
+		p.keys = c.known.Keys
 	default:
 		p.grain = max(p.grain, sentBlockTokens)
+	}
+	if p.byEvents() {
+		p.told, p.sure = min(p.tokens, c.told*p.block), min(p.tokens, c.sure*p.block)
 	}
 	if c.hit.LowerTokens > 0 {
 		p.grain = max(p.grain, lowerChunk)
 	}
 	return p
 }
+
+// byEvents reports whether the index spoke for the hit.
+func (p *prediction) byEvents() bool { return p.source == fromEvents || p.source == fromLearned }
 
 // audits judges predictions, and keeps the results for each worker.
 type audits struct {
@@ -166,12 +175,16 @@ func (r *Router) judge(now clock.Instant, d *Decision, actual int) {
 	cause := p.cause(actual, feed, r.deps.Index)
 	switch cause {
 	case Exact, Under:
-		if p.byEvents && p.tokens > 0 {
+		if p.byEvents() && p.tokens > 0 {
 			d.member.Kept(now, 1, 1)
 		}
 	case Residency:
 		if p.feed.Healthy && feed.Healthy {
-			d.member.Kept(now, float64(actual)/float64(p.tokens), 1)
+			d.member.Kept(now, float64(actual)/float64(p.told), 1)
+		}
+	case Render:
+		if p.source == fromLearned {
+			r.deps.Learned.Fault(now, d.RenderClass, d.query, actual, p.block)
 		}
 	}
 	r.audits.of(d.Target).count(cause, p.tokens-actual)
@@ -186,14 +199,14 @@ func (p *prediction) cause(actual int, feed fleet.FeedState, x *index.Index) Cau
 		return Under
 	case short < p.grain:
 		return Exact
-	case !p.byEvents:
+	case p.told-actual < p.grain: // nobody saw the rest
 		return Unwitnessed
 	case p.sure-actual < p.grain:
 		return Promised
 	case !p.feed.Healthy || feed != p.feed:
 		return Residency
 	}
-	last := min(len(p.keys), p.tokens/p.block)
+	last := min(len(p.keys), p.told/p.block)
 	switch x.RemovedSince(p.mark, p.slot, p.keys[min(last, actual/p.block):last]) {
 	case index.SomeRemoved:
 		return Residency

@@ -1,6 +1,9 @@
 package route
 
 import (
+	"encoding/json"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -234,6 +237,65 @@ func TestWindowEnds(t *testing.T) {
 		if found, ok := c.w.close(c.now); found != c.found || ok != c.ok {
 			t.Errorf("%s: %v %v, want %v %v", c.name, found, ok, c.found, c.ok)
 		}
+	}
+}
+
+// Where the tokens of a text were learned, and what they say should be there is
+// not, what was learned is given up.
+func TestLearnedTokensPayForRenderErrors(t *testing.T) {
+	const render, headTokens = prompt.Class(7), 2000
+	h := newHouse(t, Rhizome, 1)
+	h.deps.Learned = prompt.NewLearned(0)
+	h.deps.Learned.SetForms([]prompt.Form{{BlockTokens: blockTokens}})
+	m := h.members[0]
+	slot := m.Cache().Slot
+	m.SetRenderClass("m", uint64(render), slot, h.clock.Now().Add(time.Hour))
+	head := strings.Repeat("system ", 1500)
+	chat := func(user string) *prompt.Request {
+		raw, err := json.Marshal(map[string]any{"model": "m", "stream": true, "messages": []map[string]string{{"role": "system", "content": head}, {"role": "user", "content": user}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := prompt.Parse(prompt.Chat, raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	whole := make([]uint32, headTokens+100)
+	for i := range whole {
+		whole[i] = uint32(i)
+	}
+	for i, user := range []string{"one", "two", "three"} {
+		p := chat(user)
+		want := h.deps.Learned.Note(p, render)
+		own := slices.Clone(whole)
+		own[headTokens] = uint32(1e6 + i)
+		h.deps.Learned.Learn(prompt.Lesson{Class: render, Request: p, Whole: own, At: want.At, Part: own[:headTokens]})
+	}
+	p := chat("four")
+	known := h.deps.Learned.Find(p, render, prompt.Form{BlockTokens: blockTokens})
+	if len(known.Keys) == 0 {
+		t.Fatalf("nothing was learned: %+v", h.deps.Learned.Stats())
+	}
+	var changes []index.Change
+	for _, k := range known.Keys {
+		changes = append(changes, index.Change{Key: k, Present: true})
+	}
+	h.index.Apply(slot, changes)
+	d := h.decide(t, p)
+	if d.predicted.source != fromLearned || d.PredictedCachedTokens < headTokens-2*blockTokens {
+		t.Fatalf("%d predicted from %s", d.PredictedCachedTokens, d.predicted.source)
+	}
+	h.told(d, 0)
+	if got := h.verdict(t, d); got.Cause != Render {
+		t.Fatalf("%+v", got)
+	}
+	if m.Precision() != 1 {
+		t.Errorf("the worker was charged: %v", m.Precision())
+	}
+	if known := h.deps.Learned.Find(chat("five"), render, prompt.Form{BlockTokens: blockTokens}); len(known.Keys) != 0 {
+		t.Errorf("%d blocks are still known", len(known.Keys))
 	}
 }
 

@@ -59,7 +59,7 @@ const doubtedPrecision = 0.9
 // tells.
 func (c *candidate) discount() {
 	p := c.member.Precision()
-	if c.source != fromEvents || p >= doubtedPrecision {
+	if c.source != fromEvents && c.source != fromLearned || p >= doubtedPrecision {
 		return
 	}
 	block := float64(max(1, c.cache.BlockTokens))

@@ -127,6 +127,7 @@ type candidate struct {
 	hit        cost.Hit
 	source     string       // of the hit: fromEvents, fromLearned, fromSent, fromSession or ""
 	sure       int          // blocks of it that are no mere promise
+	told       int          // blocks of it that the index tells of, promises counted
 	discounted int          // tokens taken off it by experience
 	mark       index.Mark   // from before the match
 	form       prompt.Form  // of its blocks where the index speaks for all of them, else zero
@@ -264,7 +265,7 @@ func (r *Router) price(now clock.Instant, c *candidate, h *matched, z *sizing, p
 	c.class = r.constants(m)
 	limit(&c.class, &c.signals)
 	c.class.BudgetTokens = m.BudgetTokens(&h.cache, c.class.BudgetTokens)
-	c.hit, c.sure, c.mark = h.tokens(z), h.sure, h.mark
+	c.hit, c.sure, c.told, c.mark = h.tokens(z), h.sure, h.run.Len(), h.mark
 	c.discount()
 	parts := r.parts(c, p)
 	c.hit.InUseTokens = min(request.PromptTokens, m.Ledger.InUseTokens(&parts))

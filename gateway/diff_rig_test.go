@@ -38,6 +38,8 @@ type inOrder struct {
 	mu   sync.Mutex
 	open map[*route.Decision]bool
 	ends []route.Result
+	// usages are those of the ends.
+	usages []route.Usage
 }
 
 func (d *inOrder) Decide(q route.Query) (*route.Decision, error) {
@@ -62,7 +64,7 @@ func (d *inOrder) Done(made *route.Decision, o route.Outcome) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.open, made)
-	d.ends = append(d.ends, o.Result)
+	d.ends, d.usages = append(d.ends, o.Result), append(d.usages, o.Usage)
 }
 
 // count returns how many decisions are open.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/cost"
@@ -30,13 +31,14 @@ import (
 // wholeHouse is the true gateway, router and fleet before scripted workers, as
 // field reports tell of them: what one room alone can't get wrong.
 type wholeHouse struct {
-	t       testing.TB
-	url     string
-	gateway *gateway.Gateway
-	router  *route.Router
-	fleet   *fleet.Fleet
-	specs   []engine.Spec
-	client  *http.Client
+	t         testing.TB
+	url       string
+	gateway   *gateway.Gateway
+	router    *route.Router
+	fleet     *fleet.Fleet
+	specs     []engine.Spec
+	client    *http.Client
+	transport *http.Transport // of the client
 	// now is the time of the rooms where nobody watches the workers: it stands
 	// still unless the test moves it.
 	now      *clock.Virtual
@@ -54,6 +56,9 @@ type houseConfig struct {
 	// mem is a network in memory to be used instead of sockets, for tests in
 	// virtual time; the workers listen on it as w0:80, w1:80 and so on.
 	mem *testkit.Net
+	// log and tracer are told what happens; nil: nobody is.
+	log    *slog.Logger
+	tracer trace.Tracer
 }
 
 // answersProbes has a worker answer what the fleet asks, as vLLM does.
@@ -74,7 +79,10 @@ func openHouse(t testing.TB, cfg houseConfig, workers ...*testkit.Worker) *whole
 		answersProbes(w)
 		h.specs = append(h.specs, engine.Spec{URL: w.URL(), Engine: engine.VLLM})
 	}
-	log, registry := slog.New(slog.DiscardHandler), prometheus.NewRegistry()
+	log, registry := cfg.log, prometheus.NewRegistry()
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
 	var now clock.Clock = h.now
 	if cfg.watched || cfg.mem != nil {
 		now = clock.Real()
@@ -92,16 +100,12 @@ func openHouse(t testing.TB, cfg houseConfig, workers ...*testkit.Worker) *whole
 	h.router = route.New(route.Config{Policy: cfg.policy, Weights: cost.DefaultWeights(), Article: cost.DefaultArticle(), Seed: 1},
 		route.Deps{Fleet: h.fleet, Index: prefixes, Approx: sent, Clock: now})
 	h.gateway, err = gateway.New(cfg.gateway, gateway.Deps{Decider: h.router, Explain: func(id string) (any, bool) { return h.router.Explain(id) },
-		Models: func() []engine.Model { return h.fleet.View().Models() }, Workers: func() any { return h.fleet.Describe() },
+		Models: func() []engine.Model { return h.fleet.View().Models() }, Workers: func() any { return h.fleet.Describe() }, Index: func() any { return h.fleet.DescribeIndex() }, Tracer: cfg.tracer,
 		Registerer: registry, Gatherer: registry, Log: log, Clock: now, Replica: "r"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.metrics = func() string {
-		w := httptest.NewRecorder()
-		h.gateway.Admin().ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/metrics", nil))
-		return w.Body.String()
-	}
+	h.metrics = func() string { return h.admin("/metrics") }
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	if cfg.watched {
@@ -119,27 +123,32 @@ func openHouse(t testing.TB, cfg houseConfig, workers ...*testkit.Worker) *whole
 			h.admit(i)
 		}
 	}
-	front := httptest.NewUnstartedServer(h.gateway)
-	transport := &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64}
 	upstream := &http.Transport{DisableCompression: true}
+	h.transport = &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64}
+	var ln net.Listener
 	if cfg.mem != nil {
-		front.Listener.Close()
-		front.Listener = cfg.mem.Listen("front:80")
-		transport.DialContext = cfg.mem.Dial
-		upstream.DialContext = dialAsEngine(cfg.mem)
+		ln = cfg.mem.Listen("front:80")
+		h.transport.DialContext, upstream.DialContext = cfg.mem.Dial, dialAsEngine(cfg.mem)
 		h.gateway.SetDo(func(w *engine.Worker, r *http.Request) (*http.Response, error) {
 			u := *r.URL
 			u.Scheme, u.Host = "http", strings.TrimPrefix(w.Spec.URL, "http://")
 			r.URL = &u
 			return upstream.RoundTrip(r)
 		})
+	} else if ln, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
 	}
-	front.Start()
-	h.url = front.URL
-	h.client = &http.Client{Transport: transport}
+	h.url = "http://" + ln.Addr().String()
+	h.client = &http.Client{Transport: h.transport}
+	served := make(chan error, 1)
+	serving, stop := context.WithCancel(context.Background())
+	go func() { served <- cfg.gateway.Serve(serving, ln, h.gateway, time.Minute, log) }()
 	t.Cleanup(func() {
 		h.client.CloseIdleConnections()
-		front.Close()
+		stop()
+		if err := <-served; err != nil {
+			t.Errorf("the gateway did not come to rest: %v", err)
+		}
 		upstream.CloseIdleConnections()
 		h.gateway.Close()
 		cancel()
@@ -176,6 +185,13 @@ func dialAsEngine(mem *testkit.Net) func(context.Context, string, string) (net.C
 // admit enters a worker that nobody watches.
 func (h *wholeHouse) admit(i int) {
 	h.fleet.Admit(i, engine.Identity{Engine: engine.VLLM}, []engine.Model{{ID: "m"}})
+}
+
+// admin returns what the admin API shows at a path.
+func (h *wholeHouse) admin(path string) string {
+	w := httptest.NewRecorder()
+	h.gateway.Admin().ServeHTTP(w, httptest.NewRequest("GET", "http://localhost"+path, nil))
+	return w.Body.String()
 }
 
 // note remembers who is in the fleet now.
@@ -253,10 +269,14 @@ func (h *wholeHouse) askWith(ctx context.Context, path, body string, header ...s
 // keysOf are the keys key-NAME of callers whose hints are believed.
 func keysOf(names ...string) (keys []gateway.KeyConfig) {
 	for _, n := range names {
-		sum := sha256.Sum256([]byte("key-" + n))
-		keys = append(keys, gateway.KeyConfig{Name: n, SHA256: hex.EncodeToString(sum[:]), Trust: "hints"})
+		keys = append(keys, gateway.KeyConfig{Name: n, SHA256: hashOf("key-" + n), Trust: "hints"})
 	}
 	return keys
+}
+
+func hashOf(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:])
 }
 
 // as is the header line of such a caller, to a worker if that isn't empty.

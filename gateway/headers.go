@@ -19,9 +19,17 @@ var hopByHop = []string{
 // credentials are where a caller's key to the router can be.
 var credentials = []string{"Authorization", "X-Api-Key", "Api-Key", "Cookie"}
 
-// internalNames are headers that steer workers or speak for the router; a
-// client can't set them.
-var internalNames = []string{headerRank, headerTenant}
+// internalNames are headers that steer workers or speak for a router; a client
+// can't set them. Besides ours they are what sidecars and servers behind other
+// routers obey: the Gateway API inference extension, llm-d (its prefill sidecar
+// connects to whatever address it is given), SGLang's gateway and Dynamo.
+var internalNames = []string{headerRank, headerTenant,
+	"X-Gateway-Destination-Endpoint", "X-Gateway-Destination-Endpoint-Served",
+	"X-Prefiller-Host-Port", "X-Prefiller-Url", "X-Encoder-Hosts-Ports", "X-Data-Parallel-Host-Port",
+	"X-Smg-Target-Worker", "X-Smg-Routing-Key",
+	"X-Worker-Instance-Id", "X-Prefill-Instance-Id", "X-Dp-Rank", "X-Prefill-Dp-Rank", "X-Dynamo-Routing-Mode",
+	"X-Bootstrap-Host", "X-Bootstrap-Room", "X-Request-Hop",
+}
 
 const internalPrefix = "X-Rhizome-"
 

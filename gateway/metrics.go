@@ -56,7 +56,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		requests:      counter("requests_total", "Requests by class of status code, how they ended, and model.", "code", "ending", "model"),
 		inFlight:      gauge("in_flight_requests", "Requests being served now."),
 		bufferedBytes: gauge("buffered_body_bytes", "Request bodies held in memory now."),
-		ttftSeconds: seconds("ttft_seconds", "Time from a streaming request's arrival to its first response body byte.",
+		ttftSeconds: seconds("ttft_seconds", "Time from a streaming request's arrival to the first event of its answer.",
 			[]float64{.005, .01, .02, .04, .06, .08, .1, .15, .25, .5, .75, 1, 2.5, 5, 10, 20, 40, 80, 160, 640}),
 		requestSeconds: seconds("request_duration_seconds", "Time from a request's arrival to its end.",
 			[]float64{.005, .025, .1, .25, .5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560}),
@@ -67,7 +67,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		unreserved:   counter("reservations_ended_total", "Reservations that ended, by how: released, expired, or closed with the process.", "ending"),
 		models:       make(map[string]bool),
 		retries:      prometheus.NewCounter(prometheus.CounterOpts{Name: "rhizome_gateway_retries_total", Help: "Attempts after a request's first."}),
-		tapSkipped:   prometheus.NewCounter(prometheus.CounterOpts{Name: "rhizome_gateway_tap_skipped_total", Help: "Responses whose usage could not be read because they are compressed."}),
+		tapSkipped:   prometheus.NewCounter(prometheus.CounterOpts{Name: "rhizome_gateway_tap_skipped_total", Help: "Responses whose usage and end could not be read because of their Content-Encoding."}),
 		retriesDenied: prometheus.NewCounter(prometheus.CounterOpts{Name: "rhizome_gateway_retries_denied_total",
 			Help: "Retries that did not happen because the retry budget was empty."}),
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rhizome-router/rhizome/route"
@@ -23,20 +24,20 @@ const relayBufferBytes = 32 << 10
 // not got all of it.
 func (a *attempt) relay(resp *http.Response) error {
 	x := a.x
-	encoded := resp.Header.Get("Content-Encoding") != ""
+	codings := codingsOf(resp.Header["Content-Encoding"])
+	encoded := len(codings) > 0
 	sse := isEventStream(resp.Header)
 	live := sse || x.prompt.Stream || resp.ContentLength < 0
 	// An event of our own fits in only where there is plain text of no fixed length.
 	x.events = sse && !encoded && resp.ContentLength < 0
 	t := &tap{sse: sse, ending: endingOf(x), window: a.g.memory.get(tapWindowBytes)}
 	defer func() { a.g.memory.put(t.window) }()
-	if encoded {
-		a.g.metrics.tapSkipped.Inc()
-	}
+	see, seen := a.look(t, codings)
+	defer seen()
 	if result(resp.StatusCode) == route.Busy {
 		a.outcome.RetryAfter = retryAfter(resp.Header, time.Now())
 	}
-	learn := x.remembers() && resp.StatusCode < 300 && !encoded
+	learn := x.remembers() && resp.StatusCode < 300
 	filter := filter(passAll{})
 	if x.events && x.strip {
 		filter = new(usageStripper)
@@ -47,12 +48,16 @@ func (a *attempt) relay(resp *http.Response) error {
 			return a.clientGone()
 		}
 	}
+	told := !x.prompt.Stream || resp.StatusCode >= 300
 	err := a.copyBody(resp, live, filter, func(p []byte) {
-		if !encoded {
-			t.Write(p)
+		see(p)
+		if !told && t.begun() {
+			told = true
+			a.g.firstByte(a)
 		}
 		learn = learn && !a.learn(t)
 	})
+	judged := seen()
 	t.Close()
 	a.outcome.Usage = t.usage
 	if err != nil {
@@ -66,12 +71,32 @@ func (a *attempt) relay(resp *http.Response) error {
 		a.outcome.Result = route.Failed
 		a.g.countFailure("error_event")
 		x.ending = "error_event"
-	case x.events && resp.StatusCode == http.StatusOK && !t.finished():
+	case sse && judged && resp.StatusCode == http.StatusOK && !t.finished():
 		a.outcome.Result = route.Failed
 		a.g.countFailure("unfinished")
 		return errStreamUnfinished
 	}
 	return nil
+}
+
+// look returns how t sees the response's bytes, and what ends that, which must
+// be called, once or more: it reports whether all of them were seen.
+func (a *attempt) look(t *tap, codings []string) (see func([]byte), seen func() bool) {
+	if len(codings) == 0 {
+		return t.Write, func() bool { return true }
+	}
+	d := newTapDecoder(t, codings)
+	if d == nil {
+		a.g.metrics.tapSkipped.Inc()
+		return func([]byte) {}, func() bool { return false }
+	}
+	return d.Write, sync.OnceValue(func() bool {
+		ok := d.Close()
+		if !ok {
+			a.g.metrics.tapSkipped.Inc()
+		}
+		return ok
+	})
 }
 
 // filter decides which bytes of a stream pass.
@@ -113,9 +138,6 @@ func (a *attempt) copyBody(resp *http.Response, live bool, filter filter, see fu
 		n, err := resp.Body.Read(*buffer)
 		if n > 0 {
 			a.limit(0) // a slow client is not the worker's fault
-			if first && x.prompt.Stream && resp.StatusCode < 300 {
-				a.g.firstByte(a)
-			}
 			first = false
 			a.commit(resp)
 			a.letGo()

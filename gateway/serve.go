@@ -15,6 +15,10 @@ import (
 // tell their clients.
 const farewell = 2 * time.Second
 
+// ErrCutOff says that requests outlasted the grace time at the end of [Serve].
+// Their clients were told; there is nothing else wrong.
+var ErrCutOff = errors.New("were cut off")
+
 // maxHeaderBytes bounds a request's header on both listeners. SDKs send a few
 // KiB; a bearer token or a trace's baggage may be some dozens.
 const maxHeaderBytes = 256 << 10
@@ -43,7 +47,7 @@ func (c Config) Serve(ctx context.Context, ln net.Listener, h http.Handler, grac
 // Serve serves h on ln until ctx ends. Then it accepts no more, lets running
 // requests finish for at most grace, cuts off the rest (event streams get an
 // error event first) and returns when all are gone. It closes ln. A nil error
-// means that every request could finish.
+// means that every request could finish, ErrCutOff that some could not.
 func Serve(ctx context.Context, ln net.Listener, h http.Handler, grace time.Duration, log *slog.Logger) error {
 	requests, cut := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cut(nil)
@@ -75,7 +79,7 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, grace time.Dura
 		cut(errShuttingDown)
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 		defer cancel()
-		err = fmt.Errorf("requests on %s outlasted the grace time of %v and were cut off", ln.Addr(), grace)
+		err = fmt.Errorf("requests on %s outlasted the grace time of %v and %w", ln.Addr(), grace, ErrCutOff)
 		if server.Shutdown(last) != nil {
 			server.Close()
 		}

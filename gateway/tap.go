@@ -64,6 +64,21 @@ func (t *tap) Write(p []byte) {
 // Close looks at what is left in the window. The tap's results hold after it.
 func (t *tap) Close() { t.look() }
 
+// begun reports whether an event with data has begun: the comments by which a
+// server keeps a connection alive before it has a token are none. What is no
+// event stream, or can't be read, has begun.
+func (t *tap) begun() bool {
+	if !t.sse || t.windows > 0 || len(t.window) == 0 {
+		return true
+	}
+	for line := range bytes.SplitSeq(bytes.ReplaceAll(t.window, []byte("\r"), []byte("\n")), []byte("\n")) {
+		if bytes.HasPrefix(line, []byte("data")) {
+			return true
+		}
+	}
+	return false
+}
+
 // Done reports whether the last event so far is the regular end of a stream.
 func (t *tap) Done() bool {
 	rest, ok := bytes.CutSuffix(bytes.TrimRight(t.window, "\r\n \t"), doneMarker)

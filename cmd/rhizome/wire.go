@@ -178,6 +178,10 @@ func (r *replica) run(ctx context.Context) error {
 	})
 	data := http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { r.front.Load().gateway.ServeHTTP(w, q) })
 	err := settings.Serve(ctx, r.data, data, r.grace, r.log)
+	if errors.Is(err, gateway.ErrCutOff) {
+		r.log.Warn("ended as asked", "err", err)
+		err = nil // a supervisor must not take it for a crash
+	}
 	r.front.Load().gateway.Close()
 	closeHouse()
 	wg.Wait()

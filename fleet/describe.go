@@ -178,6 +178,7 @@ func (f *Fleet) Collector() prometheus.Collector {
 		opened:    desc("circuit_opened_total", "Times its circuit opened."),
 		inFlight:  desc("in_flight_requests", "Requests that this replica has on it."),
 		live:      desc("events_live", "Whether its KV events arrive."),
+		stalled:   desc("events_stalled", "Whether its KV events fell silent though requests computed blocks."),
 		held:      desc("held_tokens", "Tokens its cache holds, by its events.", "tier"),
 		batches:   desc("event_batches_total", "KV event batches applied."),
 		badEvents: desc("bad_events_total", "KV events that could not be decoded."),
@@ -197,11 +198,11 @@ func (f *Fleet) Collector() prometheus.Collector {
 type collector struct {
 	fleet *Fleet
 
-	healthy, grade, opened, inFlight, live, held, batches, badEvents, resets, unkeyed, refused, truncated, gaps, replays, silence, indexed, bytes, dropped *prometheus.Desc
+	healthy, grade, opened, inFlight, live, stalled, held, batches, badEvents, resets, unkeyed, refused, truncated, gaps, replays, silence, indexed, bytes, dropped *prometheus.Desc
 }
 
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.healthy, c.grade, c.opened, c.inFlight, c.live, c.held, c.batches, c.badEvents, c.resets, c.unkeyed,
+	for _, d := range []*prometheus.Desc{c.healthy, c.grade, c.opened, c.inFlight, c.live, c.stalled, c.held, c.batches, c.badEvents, c.resets, c.unkeyed,
 		c.refused, c.truncated, c.gaps, c.replays, c.silence, c.indexed, c.bytes, c.dropped} {
 		out <- d
 	}
@@ -222,6 +223,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		count(c.opened, m.Circuit.Opened())
 		gauge(c.inFlight, float64(m.Ledger.Booked()))
 		gauge(c.live, oneIf(cache.Live))
+		gauge(c.stalled, oneIf(m.Stalled(c.fleet.deps.Clock.Now())))
 		for t := kv.HBM; t < kv.NumTiers; t++ {
 			gauge(c.held, float64(cache.HeldTokens[t]), t.String())
 			gauge(c.truncated, oneIf(cache.Truncated.Has(t)), t.String())

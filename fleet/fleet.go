@@ -109,6 +109,7 @@ func (f *Fleet) supervise(ctx context.Context, w *worker) {
 	defer wg.Wait()
 	wg.Go(func() { f.watchName(ctx, w) })
 	following, told, answered := false, false, false
+	events := make(eventsWatch)
 	for {
 		heard := w.Heard()
 		models, err := f.probe(ctx, w)
@@ -144,6 +145,9 @@ func (f *Fleet) supervise(ctx context.Context, w *worker) {
 			w.models = models // never empty
 			f.publish()
 			f.mu.Unlock()
+		}
+		if healthy {
+			events.look(f.deps.Clock.Now(), f.cfg.WarmUp, w.members, f.deps.Log)
 		}
 		pause := f.cfg.ProbeInterval
 		if !healthy || !following && !f.hasTwin(w) {

@@ -19,9 +19,9 @@ import (
 	"github.com/rhizome-router/rhizome/index"
 )
 
-// TestLiveTrafficIsEvidenceOfLife: a worker too busy for its probes stays
+// TestBR04_LiveTrafficIsEvidenceOfLife: a worker too busy for its probes stays
 // while its answers keep coming, and goes when they stop.
-func TestLiveTrafficIsEvidenceOfLife(t *testing.T) {
+func TestBR04_LiveTrafficIsEvidenceOfLife(t *testing.T) {
 	var busy atomic.Bool
 	hung := make(chan struct{}, 1000) // a probe that gets no answer
 	ended := make(chan struct{})      // the stream

@@ -127,6 +127,8 @@ func (a *attempt) send() (*http.Response, error) {
 			_ = r.Body.Close()
 		}
 	}()
+	a.x.mayAsk()
+	defer a.x.client.mayAsk("")
 	resp, err := a.g.do(a.decision.Worker, r)
 	handed = true
 	return resp, err

@@ -172,6 +172,8 @@ type exchange struct {
 	path  string
 	start clock.Instant
 	span  trace.Span
+	// client is the connection, where it can be asked whether the client is there.
+	client *clientConn
 
 	caller   *caller
 	body     body
@@ -199,7 +201,7 @@ type exchange struct {
 
 // ServeHTTP serves one request of the data listener.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{w: w, r: r, id: requestID(r.Header), path: cleanPath(r.URL.Path), start: g.deps.Clock.Now(), model: modelNone, ending: "ok"}
+	x := &exchange{w: w, r: r, id: requestID(r.Header), path: cleanPath(r.URL.Path), start: g.deps.Clock.Now(), client: clientConnOf(r), model: modelNone, ending: "ok"}
 	g.metrics.inFlight.Inc()
 	g.startSpan(x)
 	defer g.finish(x)

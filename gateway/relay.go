@@ -135,7 +135,9 @@ func (a *attempt) copyBody(resp *http.Response, live bool, filter filter, see fu
 		if !first || !x.prompt.Stream {
 			a.limit(a.g.cfg.IdleTimeout) // until then the limit to the first byte holds
 		}
+		x.mayAsk()
 		n, err := resp.Body.Read(*buffer)
+		x.client.mayAsk("")
 		if n > 0 {
 			a.limit(0) // a slow client is not the worker's fault
 			first = false
@@ -271,15 +273,17 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 // event is complete.
 const tailBytes = 4
 
+// endsEvent reports whether a stream that has sent tail last, or nothing yet, is
+// between two events.
+func endsEvent(tail []byte) bool {
+	return len(tail) == 0 || bytes.HasSuffix(tail, []byte("\n\n")) || bytes.HasSuffix(tail, []byte("\r\r")) || bytes.HasSuffix(tail, []byte("\r\n\r\n"))
+}
+
 // errorEvent is an event that tells of a failure. It starts on a fresh line,
 // after an empty one if the stream broke off inside an event.
 func errorEvent(tail []byte, f failure, d dialect) []byte {
 	var b []byte
-	complete := len(tail) == 0
-	for _, end := range []string{"\n\n", "\r\r", "\r\n\r\n"} {
-		complete = complete || bytes.HasSuffix(tail, []byte(end))
-	}
-	if !complete {
+	if !endsEvent(tail) {
 		b = append(b, "\n\n"...)
 	}
 	if d == anthropic {

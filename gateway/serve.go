@@ -62,10 +62,11 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler, grace time.Dura
 		IdleTimeout:       3 * time.Minute,
 		MaxHeaderBytes:    maxHeaderBytes,
 		BaseContext:       func(net.Listener) context.Context { return requests },
+		ConnContext:       withClientConn,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(ln) }()
+	go func() { failed <- server.Serve(clientListener{ln}) }()
 	select {
 	case err := <-failed:
 		server.Close()

@@ -30,6 +30,7 @@ import (
 	"github.com/rhizome-router/rhizome/index"
 	"github.com/rhizome-router/rhizome/prompt"
 	"github.com/rhizome-router/rhizome/route"
+	"github.com/rhizome-router/rhizome/state"
 )
 
 // Config is all that a replica is made from.
@@ -61,6 +62,8 @@ type Config struct {
 	Approx index.ApproxConfig `yaml:"approx" config:"fixed"`
 	// Prompt says how the tokens of text prompts become known.
 	Prompt prompt.Config `yaml:"prompt"`
+	// State says where what was learned is kept beyond a restart.
+	State state.Config `yaml:"state" config:"fixed"`
 }
 
 // LogConfig says what is logged.
@@ -84,7 +87,7 @@ func Default() Config {
 		Grace: 30 * time.Second, Log: LogConfig{Level: slog.LevelInfo, Format: TextLog},
 		Discovery: discover.Config{}.WithDefaults(), Gateway: gateway.Config{}.WithDefaults(), Route: route.DefaultConfig(), Fleet: fleet.Config{}.WithDefaults(),
 		Index: index.Config{}.WithDefaults(), Approx: index.ApproxConfig{}.WithDefaults(),
-		Prompt: prompt.Config{}.WithDefaults(),
+		Prompt: prompt.Config{}.WithDefaults(), State: state.Config{}.WithDefaults(),
 	}
 }
 
@@ -107,6 +110,7 @@ func (c *Config) validate(report func(section string, err error)) {
 	report("index", c.Index.Validate())
 	report("approx", c.Approx.Validate())
 	report("prompt", c.Prompt.Validate())
+	report("state", c.State.Validate())
 	if len(c.Workers) > maxWorkers {
 		report("", fmt.Errorf("workers are %d: want at most %d", len(c.Workers), maxWorkers))
 		return

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/rhizome-router/rhizome/kv"
 )
@@ -22,7 +23,7 @@ type FitState struct {
 
 // State returns what the fit has learned, from a start at base.
 func (f *Fit) State(base Class) FitState {
-	s := FitState{Micros: make(map[string]float64, numParams), Samples: f.samples, Noise: f.noise[:]}
+	s := FitState{Micros: make(map[string]float64, numParams), Samples: f.samples, Noise: slices.Clone(f.noise[:])}
 	x := priced(&base)
 	for i := range numParams {
 		s.Micros[paramNames[i]] = x[i] * math.Exp(f.log[i])

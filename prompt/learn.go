@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/zeebo/xxh3"
+
+	"github.com/rhizome-router/rhizome/kv"
 )
 
 // Want is what asking an engine about a prompt would bring.
@@ -137,7 +139,9 @@ func (t *Lesson) addForms(e, parent *entry) {
 			continue
 		}
 		from, to := int(e.parentTokens)/c.form.BlockTokens, int(e.tokens)/c.form.BlockTokens
-		e.blocks = append(e.blocks, blockRun{c.form, slices.Clone(c.keys[from:to])})
+		keys := make([]kv.Key, to-from) // no larger than it need be
+		copy(keys, c.keys[from:to])
+		e.blocks = append(e.blocks, blockRun{c.form, keys})
 	}
 }
 

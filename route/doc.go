@@ -84,6 +84,8 @@ type Decision struct {
 
 	promised float64 // of the predicted cached tokens, those that were only promised
 
+	session     string
+	source      string      // of the hit
 	guessed     float64     // tokens of the prompt
 	earlier     prompt.Size // of the prompt that it goes on from
 	blockTokens int         // of the target's cache

@@ -174,6 +174,12 @@ func (m *matched) tokens(z *sizing) cost.Hit {
 	return cost.Hit{HBMTokens: hbm, LowerTokens: all - hbm, Tier: m.run.Tier}
 }
 
+// unknown reports whether neither blocks nor bytes tell what a member holds of
+// the prompt.
+func (m *matched) unknown() bool {
+	return m.source == "" && m.form.BlockTokens == 0 && len(m.known.Keys) == 0
+}
+
 // beyond adds to what a member holds of the known part of a text, if it holds
 // all of it, what was sent there behind that.
 func (m *matched) beyond(z *sizing, hbm, all float64) (float64, float64) {

@@ -47,7 +47,7 @@ func (r *Router) observeReuse(name string, to *candidate) {
 	}
 	to.group.reuse.Left()
 	last, known := r.sessions.get(name)
-	if !known {
+	if !known || last.restored {
 		return
 	}
 	for i := range r.cands {

@@ -253,7 +253,7 @@ func (r *Router) roomOn(now clock.Instant, m *fleet.Member, w *Waiting) bool {
 		return false
 	}
 	hits := r.match(members[at:at+1], w.query.Prompt)
-	z := r.size(w.query.Prompt, hits)
+	z := r.size(&w.query, hits)
 	request := r.requestOf(&w.query, &z)
 	r.probe = candidate{member: m}
 	r.price(now, &r.probe, &hits[0], &z, w.query.Prompt, request)

@@ -246,7 +246,7 @@ func TestTextHitsAgeWithTheCache(t *testing.T) {
 		cache.Evicting[kv.HBM], cache.Evicting[kv.CPU] = true, true
 		m.SetCache(cache)
 		hits := h.match(h.members, p)
-		z := h.size(p, hits)
+		z := h.size(&Query{Prompt: p}, hits)
 		if got := hits[0].tokens(&z); (got.HBMTokens > 0) != c.hbm || (got.LowerTokens > 0) != c.lower {
 			t.Errorf("%s: hit %+v", c.description, got)
 		}

@@ -226,7 +226,7 @@ func (r *Router) requestOf(q *Query, z *sizing) cost.Request {
 
 // priceAll prices the members for q, as r.cands. It needs r.mu.
 func (r *Router) priceAll(now clock.Instant, q *Query, members []*fleet.Member, hits []matched) (cost.Request, sizing) {
-	z := r.size(q.Prompt, hits)
+	z := r.size(q, hits)
 	request := r.requestOf(q, &z)
 	r.cands, r.serving = r.cands[:0], len(members)
 	for i, m := range members {
@@ -266,6 +266,11 @@ func (r *Router) price(now clock.Instant, c *candidate, h *matched, z *sizing, p
 	limit(&c.class, &c.signals)
 	c.class.BudgetTokens = m.BudgetTokens(&h.cache, c.class.BudgetTokens)
 	c.hit, c.sure, c.told, c.mark = h.tokens(z), h.sure, h.run.Len(), h.mark
+	if h.unknown() && z.known {
+		if c.hit = r.sessions.fallback(z.session, m, &c.cache, z); c.hit.Tokens() > 0 {
+			c.source = fromSession
+		}
+	}
 	c.discount()
 	parts := r.parts(c, p)
 	c.hit.InUseTokens = min(request.PromptTokens, m.Ledger.InUseTokens(&parts))
@@ -380,13 +385,14 @@ func (r *Router) book(now clock.Instant, q Query, request cost.Request, z *sizin
 		PredictedTTFT:         b.PredictedTTFT, CostMicros: c.total,
 		member: c.member, booking: b, query: q.Prompt, bookedAt: now,
 		output: outputKey(&q, int(request.PromptTokens)), seen: seen, promised: c.promised, predicted: predicted,
-		RenderClass: c.render, guessed: z.total, earlier: z.earlier, blockTokens: c.cache.BlockTokens,
+		RenderClass: c.render, source: c.source, guessed: z.total, earlier: z.earlier, blockTokens: c.cache.BlockTokens,
 	}
 	r.typical.observe(request.PromptTokens, p, request.OutputTokens)
 	r.traffic.observe(now, c.terms.PrefillMicros, r.serving)
 	r.promise(now, d, c)
 	r.observeReuse(q.session(), c)
-	r.sessions.put(q.session(), session{c.member.Target, now, c.member.Clock(&c.cache)})
+	d.session = q.session()
+	r.sessions.put(d.session, session{target: c.member.Target, at: now, clock: c.member.Clock(&c.cache), slot: c.cache.Slot, tokens: int32(z.total)})
 	r.stats.Requests++
 	return d
 }
@@ -444,6 +450,10 @@ func (r *Router) Done(d *Decision, o Outcome) {
 	}
 	if u.Known && o.Result == Completed {
 		r.sizes.Observe(d.query, d.guessed, u.PromptTokens, u.CompletionTokens/max(1, d.query.N*d.query.Prompts))
+		r.sessions.resize(d.session, d.bookedAt, u.PromptTokens+r.sizes.KeptTokens(d.query.Model, prompt.Size{OutputTokens: u.CompletionTokens}))
+		if u.CachedTokens >= 0 && d.source == fromSession {
+			r.sessions.observe(d.PredictedCachedTokens, u.CachedTokens)
+		}
 		if u.CachedTokens >= 0 && d.blockTokens > 0 {
 			r.sizes.ObserveKept(d.query.Model, d.earlier, u.CachedTokens, d.blockTokens)
 		}

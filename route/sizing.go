@@ -14,6 +14,9 @@ type sizing struct {
 	anchor       int
 	answerTokens float64
 	earlier      prompt.Size // of that prompt
+	// Where the session was last, if it is known.
+	session session
+	known   bool
 }
 
 // sentTo returns the tokens of the first n chunks.
@@ -33,9 +36,10 @@ func (z *sizing) sent(n int) float64 {
 	return z.sentTo(n)
 }
 
-// size finds out how large a prompt is. It needs r.mu, and its result lasts
+// size finds out how large a prompt is, and where its session was. It needs r.mu, and its result lasts
 // until the next call.
-func (r *Router) size(p *prompt.Request, hits []matched) sizing {
+func (r *Router) size(q *Query, hits []matched) sizing {
+	p := q.Prompt
 	var deepest prompt.Known
 	for i := range hits {
 		if hits[i].known.Tokens > deepest.Tokens {
@@ -49,5 +53,6 @@ func (r *Router) size(p *prompt.Request, hits []matched) sizing {
 		z.answerTokens = float64(r.sizes.KeptTokens(p.Model, z.earlier))
 	}
 	z.total = float64(r.sizes.PromptTokens(p, z.ends, z.earlier))
+	z.session, z.known = r.sessions.get(q.session())
 	return z
 }

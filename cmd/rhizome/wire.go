@@ -30,6 +30,7 @@ import (
 	"github.com/rhizome-router/rhizome/index"
 	"github.com/rhizome-router/rhizome/prompt"
 	"github.com/rhizome-router/rhizome/route"
+	"github.com/rhizome-router/rhizome/state"
 )
 
 // replica is one router: its parts in the order of the house, and its two
@@ -42,6 +43,7 @@ type replica struct {
 	discovery *discover.Runner
 	learner   *prompt.Learner // nil: nothing is learned of prompts
 	router    *route.Router
+	keeper    *keeper        // nil: nothing outlives the process
 	traces    *otlp.Exporter // nil: none
 	front     atomic.Pointer[front]
 	data      net.Listener
@@ -94,12 +96,23 @@ func (r *replica) build(cfg config.Config) (err error) {
 	}
 	deps := route.Deps{Fleet: r.fleet, Index: prefixes, Approx: sent, Clock: time}
 	registry.MustRegister(newConfigMetrics(&r.inForce), r.fleet.Collector(), r.registry.Collector())
+	keep := &keeper{dir: state.Dir{Path: cfg.State.Dir, MaxBytes: cfg.State.MaxBytes}, log: r.log}
 	if cfg.Prompt.Learn == prompt.On {
 		deps.Learned = prompt.NewLearned(cfg.Prompt.MaxBytes)
 		r.learner = prompt.NewLearner(cfg.Prompt, deps.Learned, prompt.LearnerDeps{Fleet: r.fleet, Clock: time, Log: r.log})
 		registry.MustRegister(r.learner.Collector())
 	}
+	var before restored
+	if cfg.State.Dir != "" {
+		r.keeper, keep.learned = keep, deps.Learned
+		before = keep.load()
+		keep.beforeRouter(before, &cfg)
+	}
 	r.router = route.New(cfg.Route, deps)
+	if r.keeper != nil {
+		keep.router = r.router
+		keep.afterRouter(before, len(cfg.Route.Fits))
+	}
 	registry.MustRegister(r.router.Collector())
 	host, _ := os.Hostname()
 	name := cmp.Or(cfg.Name, host, "rhizome")
@@ -159,6 +172,9 @@ func (r *replica) run(ctx context.Context) error {
 	wg.Go(func() { r.discovery.Run(house) })
 	if r.learner != nil {
 		wg.Go(func() { r.learner.Run(house) })
+	}
+	if r.keeper != nil {
+		wg.Go(func() { r.keeper.run(house) })
 	}
 	wg.Go(func() {
 		admin := http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { r.front.Load().admin.ServeHTTP(w, q) })

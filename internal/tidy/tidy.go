@@ -22,7 +22,7 @@ const Module = "github.com/rhizome-router/rhizome"
 // Rooms are the top-level packages, leaves first: a room imports only rooms
 // above it in this list.
 var Rooms = []string{
-	"clock", "kv", "index", "crdt", "cost", "transport", "mesh", "engine", "fleet", "prompt", "route", "gateway",
+	"clock", "state", "kv", "index", "crdt", "cost", "transport", "mesh", "engine", "fleet", "prompt", "route", "gateway",
 	"workload", "load", "sim", "chaos", "web", "config", "cmd",
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -15,6 +16,7 @@ type streamConn struct {
 	session *session
 	local   netip.AddrPort
 	once    chan struct{} // filled by the first Close
+	writing sync.Mutex    // held by Write; a QUIC stream must not be closed during one
 }
 
 func newStreamConn(s *session, st bidiStream) *streamConn {
@@ -22,13 +24,20 @@ func newStreamConn(s *session, st bidiStream) *streamConn {
 	return &streamConn{bidiStream: st, session: s, local: s.endpoint.advertise, once: make(chan struct{}, 1)}
 }
 
-// Close ends both directions; what was written still arrives.
+// Close ends both directions. What was written still arrives, but a Write that
+// is under way fails. A stream that ended before is closed without an error.
 func (c *streamConn) Close() error {
 	if !c.first() {
 		return nil
 	}
 	c.CancelRead(codeDone)
-	return c.bidiStream.Close()
+	if !c.writing.TryLock() {
+		c.CancelWrite(codeDone)
+		return nil
+	}
+	defer c.writing.Unlock()
+	_ = c.bidiStream.Close()
+	return nil
 }
 
 // abort ends both directions; what was written may be lost.
@@ -60,6 +69,8 @@ func (c *streamConn) Read(b []byte) (int, error) {
 }
 
 func (c *streamConn) Write(b []byte) (int, error) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
 	n, err := c.bidiStream.Write(b)
 	c.session.endpoint.metrics.wrote(c.session.plane(), n)
 	return n, err

@@ -214,7 +214,8 @@ func (in *Inbound) Receive() ([]byte, error) {
 	return nil, fmt.Errorf("receive from %s: %w", in.session.peer, err)
 }
 
-// Close tells the sender that nobody reads any more.
+// Close tells the sender that nobody reads any more. Any goroutine may call it;
+// a Receive that waits fails.
 func (in *Inbound) Close() { in.end(codeDone) }
 
 func (in *Inbound) end(code quic.StreamErrorCode) {

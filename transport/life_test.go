@@ -12,6 +12,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 	"github.com/hashicorp/raft"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // within fails unless ch is closed within a bound that is twice what should be
@@ -261,4 +262,76 @@ func TestClosedPlanes(t *testing.T) {
 		open(t, a, addr(b), 1)
 		accept(t, b)
 	})
+}
+
+// Close ends a Write that waits for a peer that doesn't read.
+func TestCloseDuringWrite(t *testing.T) {
+	onBoth(t, func(t *testing.T, listen func(string) *Endpoint) {
+		a, b := listen("a"), listen("b")
+		c, err := a.Raft().Dial(raft.ServerAddress(addr(b)), patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		failed := make(chan error, 1)
+		go func() {
+			for {
+				if _, err := c.Write(make([]byte, streamWindowBytes)); err != nil {
+					failed <- err
+					return
+				}
+			}
+		}()
+		if _, err := b.Raft().Accept(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the window is full", func() bool {
+			return value(t, a.metrics.streamBytes[RaftPlane][0]) >= streamWindowBytes
+		})
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		select {
+		case <-failed:
+		case <-time.After(patience):
+			t.Error("the write goes on")
+		}
+	})
+}
+
+// What the transport tells about itself, with labels of closed sets, is there
+// while an endpoint is.
+func TestMetrics(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	a := listen(t, "a", func(_ *Config, o *Options) { o.Metrics = reg })
+	b := listen(t, "b")
+	if err := open(t, a, addr(b), 1).Send(soon(t), make([]byte, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	if got := value(t, a.metrics.connections.WithLabelValues("delta")); got != 1 {
+		t.Errorf("%v connections, want 1", got)
+	}
+	if got := value(t, a.metrics.bytes.WithLabelValues("delta", "sent")); got != 1000+frameHeaderBytes {
+		t.Errorf("%v bytes sent, want %d", got, 1000+frameHeaderBytes)
+	}
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	series := 0
+	for _, f := range families {
+		if !strings.HasPrefix(f.GetName(), "rhizome_transport_") {
+			t.Errorf("a metric named %s", f.GetName())
+		}
+		series += len(f.Metric)
+	}
+	if series < 10 || series > 60 {
+		t.Errorf("%d series", series)
+	}
+	if _, err := Listen(Config{Listen: "127.0.0.1:0", Secrets: []string{testSecret(1)}}, Options{Boot: "c", Metrics: reg}); err == nil {
+		t.Error("two endpoints count in one place")
+	}
+	closed(t, a)
+	if families, _ := reg.Gather(); len(families) != 0 {
+		t.Errorf("%d metrics are left behind", len(families))
+	}
 }

@@ -14,7 +14,8 @@ import (
 
 // Class says what kind of frames a stream carries; what it means is the
 // sender's and the receiver's affair. Streams of different classes don't hold
-// each other up.
+// each other up. A peer lets 16 streams be open at a time: enough for eight
+// classes, with old streams and new ones.
 type Class uint8
 
 // deltaQueue bounds the streams that wait for Accept.
@@ -87,7 +88,8 @@ func (c *Channel) Peer() Peer { return c.session.peer }
 // another.
 func (c *Channel) Done() <-chan struct{} { return c.session.Context().Done() }
 
-// Stream opens a stream for frames of one class. It belongs to one goroutine.
+// Stream opens a stream for frames of one class. It waits while the peer lets no
+// more be open. The stream belongs to one goroutine.
 func (c *Channel) Stream(ctx context.Context, class Class) (*Outbound, error) {
 	st, err := c.session.openUni(ctx)
 	if err != nil {

@@ -126,6 +126,15 @@ func TestClosedPeerIsNoticedAtOnce(t *testing.T) {
 	})
 }
 
+// A dial that nobody answers says so, and what to look at.
+func TestNobodyThere(t *testing.T) {
+	t.Parallel()
+	_, err := listen(t, "a").Delta().Open(soon(t), "127.0.0.1:9")
+	if err == nil || !strings.Contains(err.Error(), "127.0.0.1:9: no answer within 3s") {
+		t.Errorf("error %v", err)
+	}
+}
+
 // Drop is for who knows better.
 func TestDrop(t *testing.T) {
 	onBoth(t, func(t *testing.T, listen func(string) *Endpoint) {

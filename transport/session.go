@@ -219,9 +219,11 @@ func (e *Endpoint) connect(ctx context.Context, p Plane, at netip.AddrPort) (*se
 	}
 }
 
+var errNoAnswer = fmt.Errorf("no answer within %v: is it running, and does UDP get there and back?", dialTimeout)
+
 // dial makes a session and runs it.
 func (e *Endpoint) dial(key slotKey, sl *slot) {
-	ctx, cancel := context.WithTimeout(e.ctx, dialTimeout)
+	ctx, cancel := context.WithTimeoutCause(e.ctx, dialTimeout, errNoAnswer)
 	l, err := e.carrier.dial(ctx, key.plane, key.addr)
 	var s *session
 	if err == nil {

@@ -18,9 +18,14 @@ func (r *Router) addPressure(now clock.Instant, c *candidate, request cost.Reque
 
 // addPromised takes into account that part of a hit is only promised: it counts
 // as far as promises are kept, and those who made it have to be waited for.
-func (r *Router) addPromised(now clock.Instant, c *candidate, sureTokens float64, parts *fleet.Parts, request cost.Request) {
-	c.promised = max(0, c.hit.Tokens()-sureTokens)
-	if c.promised == 0 {
+func (r *Router) addPromised(now clock.Instant, c *candidate, h *matched, parts *fleet.Parts, request cost.Request) {
+	if h.source != fromEvents && h.source != fromLearned {
+		return
+	}
+	block := float64(h.cache.BlockTokens)
+	c.promised = min(c.hit.Tokens(), block*float64(h.run.Len())) - block*float64(h.sure)
+	if c.promised <= 0 {
+		c.promised = 0
 		return
 	}
 	c.hit.UnsureTokens = (1 - c.group.confirm.Probability()) * c.promised
@@ -35,7 +40,7 @@ func (d *Decision) observeConfirm(u *Usage) {
 	if d.promised <= 0 || u.CachedTokens < 0 {
 		return
 	}
-	sure := float64(d.PredictedCachedTokens) - d.promised
+	sure := float64(d.PredictedCachedTokens) - d.promised // and what was sent beyond blocks
 	d.seen.class.confirm.Observe((float64(u.CachedTokens) - sure) / d.promised)
 }
 

@@ -117,6 +117,15 @@ func (h *house) hold(m *fleet.Member, p *prompt.Request, from, to int, tier kv.T
 	h.index.Apply(m.Cache().Slot, changes)
 }
 
+// drop takes back what hold did to the first n blocks.
+func (h *house) drop(m *fleet.Member, p *prompt.Request, n int, tier kv.Tier) {
+	var changes []index.Change
+	for _, k := range p.TokenKeys(prompt.Form{BlockTokens: blockTokens})[:n] {
+		changes = append(changes, index.Change{Key: k, Tier: tier})
+	}
+	h.index.Apply(m.Cache().Slot, changes)
+}
+
 func TestDecideFollowsTheCache(t *testing.T) {
 	h := newHouse(t, Rhizome, 8)
 	p := tokens(t, 8000, 100, 1)

@@ -56,7 +56,8 @@ type Router struct {
 	serving int         // members that might serve the request under way
 	cands   []candidate // scratch
 	probe   candidate   // scratch of roomOn
-	ends    []float64   // scratch of size
+	preselection
+	ends []float64 // scratch of size
 }
 
 // Stats counts what the router did since it started.
@@ -224,13 +225,13 @@ func (r *Router) requestOf(q *Query, z *sizing) cost.Request {
 	}
 }
 
-// priceAll prices the members for q, as r.cands. It needs r.mu.
+// priceAll prices for q the members that preselect returns, as r.cands. It needs r.mu.
 func (r *Router) priceAll(now clock.Instant, q *Query, members []*fleet.Member, hits []matched) (cost.Request, sizing) {
 	z := r.size(q, hits)
 	request := r.requestOf(q, &z)
 	r.cands, r.serving = r.cands[:0], len(members)
-	for i, m := range members {
-		r.cands = append(r.cands, candidate{member: m})
+	for _, i := range r.preselect(now, members, hits, q, &z, request) {
+		r.cands = append(r.cands, candidate{member: members[i]})
 		r.price(now, &r.cands[len(r.cands)-1], &hits[i], &z, q.Prompt, request)
 	}
 	r.slowStart(now, request)
@@ -289,9 +290,7 @@ func (r *Router) price(now clock.Instant, c *candidate, h *matched, z *sizing, p
 	peers := m.PeerShare(now)
 	peers.AddTo(&c.load)
 	r.addPressure(now, c, request)
-	if h.source == fromEvents {
-		r.addPromised(now, c, float64(h.sure*h.cache.BlockTokens), &parts, request)
-	}
+	r.addPromised(now, c, h, &parts, request)
 	c.hit = c.class.Engaged(&c.load, c.hit)
 	c.terms = cost.Score(&c.class, &c.load, request, c.hit, r.cfg.Weights)
 	c.judged = c.terms

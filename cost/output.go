@@ -126,6 +126,26 @@ func (o *OutputLength) Upper(k OutputKey, q float64, maxTokens int) float64 {
 	return max(1, v)
 }
 
+// Span is a range of lengths, in tokens.
+type Span struct{ Low, High float64 }
+
+// Clamp returns tokens, or the end of the span that lies nearest.
+func (s Span) Clamp(tokens float64) float64 { return max(s.Low, min(tokens, s.High)) }
+
+// usualSamples is how many lengths a tenant must have seen before what is usual
+// for it can be told.
+const usualSamples = 25
+
+// Usual returns the p10 and p90 of the key's tenant's own lengths, on the key's
+// model; everything until there are 25.
+func (o *OutputLength) Usual(k OutputKey) Span {
+	h := o.sketch(k.at(1))
+	if h == nil || h.weight < usualSamples {
+		return Span{0, math.Inf(1)}
+	}
+	return Span{h.quantile(0.1), h.quantile(0.9)}
+}
+
 // normalQuantile is the standard normal distribution's.
 func normalQuantile(q float64) float64 { return math.Sqrt2 * math.Erfinv(2*q-1) }
 

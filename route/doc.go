@@ -90,6 +90,9 @@ type Decision struct {
 	earlier     prompt.Size // of the prompt that it goes on from
 	blockTokens int         // of the target's cache
 
+	workflow *workflow // nil without agent context
+	tools    []toolKey // of its step
+
 	trial           bool // of an open circuit
 	firstByte, done bool
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/cost"
 	"github.com/rhizome-router/rhizome/fleet"
 	"github.com/rhizome-router/rhizome/prompt"
 )
@@ -64,17 +65,17 @@ func pinned(pin string, m *fleet.Member) bool {
 }
 
 // expectedOutput returns how long q's output becomes, by what its caller
-// expects, or else as predicted.
-func expectedOutput(q *Query, predicted float64) float64 {
+// expects within what is usual for its tenant, or else as predicted.
+func expectedOutput(q *Query, predicted float64, usual cost.Span) float64 {
 	switch n := q.ExpectedOutputTokens; {
 	case q.Prompt.Kind == prompt.Embedding:
 		return 0
 	case n <= 0:
 		return predicted
 	case q.Prompt.MaxTokens > 0:
-		return float64(min(n, q.Prompt.MaxTokens))
+		return min(usual.Clamp(float64(n)), float64(q.Prompt.MaxTokens))
 	default:
-		return float64(n)
+		return usual.Clamp(float64(n))
 	}
 }
 

@@ -2,10 +2,12 @@ package route
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/rhizome-router/rhizome/cost"
 	"github.com/rhizome-router/rhizome/engine"
 	"github.com/rhizome-router/rhizome/fleet"
 	"github.com/rhizome-router/rhizome/kv"
@@ -155,7 +157,7 @@ func TestExpectedOutput(t *testing.T) {
 		{Query{Prompt: chat}, 7}, {Query{Prompt: chat, ExpectedOutputTokens: 50}, 50},
 		{Query{Prompt: chat, ExpectedOutputTokens: 500}, 100}, {Query{Prompt: &embedding, ExpectedOutputTokens: 50}, 0},
 	} {
-		if got := expectedOutput(&c.q, 7); got != c.want {
+		if got := expectedOutput(&c.q, 7, cost.Span{High: math.Inf(1)}); got != c.want {
 			t.Errorf("%+v: %v, want %v", c.q, got, c.want)
 		}
 	}

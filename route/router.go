@@ -52,6 +52,7 @@ type Router struct {
 		replicas int
 		delay    time.Duration
 	}
+	agents  *agents
 	queue   backlog
 	serving int         // members that might serve the request under way
 	cands   []candidate // scratch
@@ -79,7 +80,7 @@ func New(cfg Config, deps Deps) *Router {
 	source := clock.Source(cfg.Seed, "route")
 	return &Router{
 		cfg: cfg, deps: deps, source: source, rand: rand.New(source), sizes: prompt.NewCalibration(),
-		output: cost.NewOutputLength(), classAt: make(map[ClassKey]*class), classes: make(map[*cost.Fit]*class), traffic: newTraffic(), sessions: newSessions(), ring: newRing(cfg.Explained),
+		output: cost.NewOutputLength(), classAt: make(map[ClassKey]*class), classes: make(map[*cost.Fit]*class), traffic: newTraffic(), sessions: newSessions(), agents: newAgents(), ring: newRing(cfg.Explained),
 		audits: newAudits(),
 	}
 }
@@ -173,6 +174,7 @@ func (r *Router) place(now clock.Instant, q Query, request cost.Request, z *sizi
 	d := r.book(now, q, request, z, &r.cands[chosen.index])
 	d.trial = d.member.Circuit.Begin(now)
 	e := r.explain(now, q, request, chosen)
+	d.workflow, d.tools = r.agents.begin(now, now.Add(-waited), &q, d.Target), toolsOf(&q)
 	e.WaitedMillis = millis(waited)
 	r.ring.put(e)
 	return d
@@ -218,11 +220,14 @@ func (r *Router) find(q *Query) (now clock.Instant, members []*fleet.Member, hit
 // requestOf is q, whose prompt is as large as z says, as the cost model sees it.
 // It needs r.mu.
 func (r *Router) requestOf(q *Query, z *sizing) cost.Request {
-	return cost.Request{
+	key := outputKey(q, int(z.total))
+	request := cost.Request{
 		PromptTokens: z.total,
-		OutputTokens: expectedOutput(q, r.output.Predict(outputKey(q, int(z.total)), q.Prompt.MaxTokens)),
+		OutputTokens: expectedOutput(q, r.output.Predict(key, q.Prompt.MaxTokens), r.output.Usual(key)),
 		Choices:      float64(q.Prompt.N * q.Prompt.Prompts),
 	}
+	request.Return = r.agents.expect(q, request.PromptTokens+request.OutputTokens)
+	return request
 }
 
 // priceAll prices for q the members that preselect returns, as r.cands. It needs r.mu.
@@ -436,6 +441,7 @@ func (r *Router) Done(d *Decision, o Outcome) {
 		r.learn(now, d, o.Usage)
 	}
 	d.member.Ledger.Release(now, d.booking)
+	r.endStep(now, d, &o)
 	defer r.freed(now, d.member)
 	r.settlePromise(now, d, o)
 	r.stats.Ended[o.Result]++

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -74,27 +75,42 @@ func (s Spec) Name() string { return cmp.Or(s.ID, s.URL) }
 // h2c; for example
 // "http://h:8000,events=tcp://h:5557,replay=tcp://h:5558".
 func ParseSpec(s string) (Spec, error) {
+	shown := withoutUser(s)
 	parts := strings.Split(s, ",")
 	spec := Spec{URL: parts[0]}
 	seen := make(map[string]bool)
 	for _, part := range parts[1:] {
 		key, value, ok := strings.Cut(part, "=")
 		if !ok || value == "" {
-			return Spec{}, fmt.Errorf("worker %q: %q is no key=value", s, part)
+			if strings.Contains(part, "@") {
+				part = "***" // a piece of a password, with a comma in it
+			}
+			return Spec{}, fmt.Errorf("worker %q: %q is no key=value", shown, part)
 		}
 		if seen[key] {
-			return Spec{}, fmt.Errorf("worker %q: %s is given twice", s, key)
+			return Spec{}, fmt.Errorf("worker %q: %s is given twice", shown, key)
 		}
 		seen[key] = true
 		if err := spec.set(key, value); err != nil {
-			return Spec{}, fmt.Errorf("worker %q: %w", s, err)
+			return Spec{}, fmt.Errorf("worker %q: %w", shown, err)
 		}
 	}
 	spec, err := spec.Canonical()
 	if err != nil {
-		return Spec{}, fmt.Errorf("worker %q: %w", s, err)
+		return Spec{}, fmt.Errorf("worker %q: %w", shown, err)
 	}
 	return spec, nil
+}
+
+// withoutUser returns a text without what stands between :// and @: a message
+// must not show a password.
+func withoutUser(s string) string {
+	scheme, rest, ok := strings.Cut(s, "://")
+	at := strings.LastIndexByte(rest, '@')
+	if !ok || at < 0 {
+		return s
+	}
+	return scheme + "://***" + rest[at:]
 }
 
 // UnmarshalText reads a spec as ParseSpec does.
@@ -263,12 +279,15 @@ func canonicalURL(raw string) (string, error) {
 	}
 	u, err := url.Parse(raw)
 	if err != nil {
-		return "", fmt.Errorf("URL: %w", err)
+		if wrapped, ok := errors.AsType[*url.Error](err); ok {
+			err = wrapped.Err // the rest of it quotes the URL
+		}
+		return "", fmt.Errorf("URL %q: %w", withoutUser(raw), err)
 	}
 	port := u.Port()
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https":
-		return "", fmt.Errorf("URL %q: want http:// or https://", raw)
+		return "", fmt.Errorf("URL %q: want http:// or https://", withoutUser(raw))
 	case u.User != nil:
 		return "", fmt.Errorf("the URL of %s must not hold a user or a password", u.Hostname())
 	case u.Hostname() == "" || strings.ContainsFunc(u.Hostname(), notInHost):

@@ -93,3 +93,15 @@ func FuzzParseSpec(f *testing.F) {
 		}
 	})
 }
+
+// TestBR06_ErrorsAboutAWorkerShowNoPassword: a URL with a password is refused
+// by messages that don't repeat it.
+func TestBR06_ErrorsAboutAWorkerShowNoPassword(t *testing.T) {
+	for _, s := range []string{"http://u:s3cret@h", "ftp://u:s3cret@h", "http://u:s3cret@h:x", "http://u:s3cret@h,engine", "http://u:a,s3cret@h", "http://u:%zzs3cret@h", "http://u:s3cret@h,dp=1,dp=1"} {
+		_, err := ParseSpec(s)
+		_, also := Spec{URL: s}.Canonical()
+		if err == nil || also == nil || strings.Contains(err.Error()+also.Error(), "s3cret") {
+			t.Errorf("%s gave %v and %v", s, err, also)
+		}
+	}
+}

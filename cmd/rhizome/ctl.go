@@ -29,6 +29,11 @@ const maxAdminBytes = 64 << 20
 
 // get asks the admin port for a path and returns the body of its answer.
 func (f *adminFlags) get(ctx context.Context, path ...string) ([]byte, error) {
+	return f.ask(ctx, http.MethodGet, "", path...)
+}
+
+// ask sends a request to the admin port and returns the body of its answer.
+func (f *adminFlags) ask(ctx context.Context, method, send string, path ...string) ([]byte, error) {
 	address := f.Admin
 	if !strings.Contains(address, "://") {
 		address = "http://" + address
@@ -37,7 +42,7 @@ func (f *adminFlags) get(ctx context.Context, path ...string) ([]byte, error) {
 	if err != nil || base.Host == "" {
 		return nil, fmt.Errorf("--admin %q is no address such as 127.0.0.1:8081 or http://127.0.0.1:8081", f.Admin)
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base.JoinPath(path...).String(), nil)
+	request, err := http.NewRequestWithContext(ctx, method, base.JoinPath(path...).String(), strings.NewReader(send))
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +61,7 @@ func (f *adminFlags) get(ctx context.Context, path ...string) ([]byte, error) {
 		return nil, fmt.Errorf("read the answer of %s: %w", f.Admin, err)
 	case response.StatusCode == http.StatusNotFound:
 		return nil, fmt.Errorf("%s: %w", request.URL, errNotFound)
-	case response.StatusCode != http.StatusOK:
+	case response.StatusCode >= 300:
 		return nil, fmt.Errorf("%s answered %s: %s", request.URL, response.Status, strings.TrimSpace(string(body)))
 	}
 	return body, nil
@@ -64,7 +69,8 @@ func (f *adminFlags) get(ctx context.Context, path ...string) ([]byte, error) {
 
 // ctlCommand groups what one asks a running replica.
 type ctlCommand struct {
-	Index ctlIndexCommand `cmd:"" help:"Show what the index holds of each worker, and how that is known."`
+	Index   ctlIndexCommand   `cmd:"" help:"Show what the index holds of each worker, and how that is known."`
+	Workers ctlWorkersCommand `cmd:"" help:"Show, add, drain and remove workers."`
 }
 
 type ctlIndexCommand struct {

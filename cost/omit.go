@@ -13,6 +13,7 @@ const (
 	OmitPairs          // what makes prefill quadratic, of the request and of those ahead
 	OmitWorkflow
 	OmitUnsure // that promises may be broken, and that they take time
+	OmitClock  // that the virtual clock may say more of a queue than its tokens
 )
 
 // Score is [Score] without the terms of o.
@@ -29,6 +30,9 @@ func (o Omit) Score(c *Class, l *Load, r Request, h Hit, w Weights) Terms {
 	}
 	if o&OmitUnsure != 0 {
 		h.UnsureTokens, h.ProducerMicros = 0, 0
+	}
+	if o&OmitClock != 0 {
+		load.LateMicros = 0
 	}
 	t := Score(&class, &load, r, h, w)
 	if o&OmitQueue != 0 {

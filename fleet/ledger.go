@@ -71,6 +71,7 @@ type Ledger struct {
 // requests are in flight.
 type sums struct {
 	queuedTokens, queuedPairs float64
+	queuedMicros              float64 // Σ WorkMicros
 	sequences                 float64 // decoding, choices counted
 	contextTokens             float64 // of decoding ones
 	ownTokens                 float64 // KV that only one of them holds: see Booking.ownTokens
@@ -107,6 +108,7 @@ func (l *Ledger) Book(now clock.Instant, b *Booking) {
 	l.booked.Add(1)
 	l.sums.queuedTokens += b.UncachedTokens
 	l.sums.queuedPairs += b.UncachedPairs
+	l.sums.queuedMicros += b.WorkMicros
 	l.sums.ownTokens += b.ownTokens()
 	l.occupied.add(&b.Parts, now.Add(b.PredictedTTFT))
 }
@@ -184,6 +186,7 @@ func (l *Ledger) unqueue(now clock.Instant, b *Booking) {
 	}
 	l.sums.queuedTokens -= b.UncachedTokens
 	l.sums.queuedPairs -= b.UncachedPairs
+	l.sums.queuedMicros -= b.WorkMicros
 }
 
 // Settle counts as decoding whatever should have got its first token by now

@@ -74,18 +74,20 @@ func (l *Ledger) NothingWaits(at clock.Instant) {
 }
 
 // ClockMicros is how long the prefills booked here should still take, by the
-// virtual clock: max(0, F − now). While the newest is not known to be over, a
+// virtual clock: max(0, F − now), and no more than all the work of those that
+// are not known to be over. While the newest is not known to be over, a
 // bit of it counts as left, until twice the time has passed that it should have
 // taken.
 func (l *Ledger) ClockMicros(now clock.Instant) float64 {
-	left := float64(l.clock.finishAt.Sub(now)) / float64(time.Microsecond)
-	if n := len(l.queue); n > 0 {
-		b := l.queue[n-1]
-		if now < b.clockAt.Add(b.clockAt.Sub(b.bookedAt)) {
-			left = max(left, unprovedShare*b.WorkMicros)
-		}
+	n := len(l.queue)
+	if n == 0 {
+		return 0
 	}
-	return max(0, left)
+	left := float64(l.clock.finishAt.Sub(now)) / float64(time.Microsecond)
+	if b := l.queue[n-1]; now < b.clockAt.Add(b.clockAt.Sub(b.bookedAt)) {
+		left = max(left, unprovedShare*b.WorkMicros)
+	}
+	return max(0, min(left, l.sums.queuedMicros))
 }
 
 // NextSilent returns the first queued request that will show no first token,

@@ -25,6 +25,7 @@ func omit(o cost.Omit) func(*route.Config) {
 func ablations() []ablation {
 	return []ablation{
 		{without + "queue", "without the wait for prefills ahead", omit(cost.OmitQueue)},
+		{without + "clock", "the queue goes by its tokens alone", omit(cost.OmitClock)},
 		{without + "admission", "without the wait for room in the KV pool", omit(cost.OmitAdmission)},
 		{without + "load", "lower tiers' hits cost nothing to load", omit(cost.OmitLoad)},
 		{without + "pairs", "prefill is linear in its tokens", omit(cost.OmitPairs)},
@@ -35,6 +36,7 @@ func ablations() []ablation {
 		{without + "workflow", "nothing is expected of returns", omit(cost.OmitWorkflow)},
 		{without + "near-tie", "the least cost wins, however close others are", func(c *route.Config) { c.NearTie = route.Margins{} }},
 		{without + "peers-margin", "the near-tie band knows no other replicas", func(c *route.Config) { c.NearTie.Peers = 0 }},
+		{without + "slow-start", "workers that come back get as much as the others at once", func(c *route.Config) { c.SlowStart = 0 }},
 		{and + "kv-externality", "w_k 0.1", func(c *route.Config) { c.Weights.KVExternality = 0.1 }},
 		{and + "eviction", "w_e 0.3", func(c *route.Config) { c.Weights.Eviction = 0.3 }},
 		{and + "head-of-line", "α_ho 1000 µs", func(c *route.Config) { c.Weights.HeadOfLineMicros = 1000 }},

@@ -57,11 +57,10 @@ func Policies() []Policy {
 }
 
 // with is the product as it ships, but for its policy and without a queue, which
-// refuses requests where others let them wait: see Queued. No worker of the
-// laboratory is new, so nothing starts slowly.
+// refuses requests where others let them wait: see Queued.
 func with(p route.Policy) route.Config {
 	c := route.DefaultConfig()
-	c.Policy, c.SlowStart, c.Queue = p, 0, route.QueueConfig{}
+	c.Policy, c.Queue = p, route.QueueConfig{}
 	return c
 }
 

@@ -96,7 +96,7 @@ func writeExplanation(w io.Writer, e *route.Explanation) error {
 	fmt.Fprintf(w, "%-10s cached %6s tokens   first token after %8s ms   (%s)\n", "actual",
 		known(e.ActualCachedTokens), knownMillis(e.ActualTTFTMillis), actual)
 	if e.Audit != nil {
-		writeWrapped(w, "", "audit: "+auditText(e.Audit))
+		writeWrapped(w, "", "audit: "+auditText(e.Audit)+ttftText(e))
 	}
 	return nil
 }
@@ -122,6 +122,14 @@ func writeSummary(w io.Writer, candidates []route.Candidate) error {
 			c.QueuedTokens, c.InFlight, ms(c.CostMicros), bar(c.CostMicros, most), mark)
 	}
 	return t.Flush()
+}
+
+// ttftText says how the time to first token compares with the prediction.
+func ttftText(e *route.Explanation) string {
+	if e.ActualTTFTMillis == 0 || e.TTFTMillis <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("; the first token took %.2f times the predicted time", e.ActualTTFTMillis/e.TTFTMillis)
 }
 
 // auditText says what made the cached tokens differ from the prediction.

@@ -222,3 +222,45 @@ func TestExpectedOutputIsClamped(t *testing.T) {
 		t.Errorf("another tenant's 90 counts as %d", got)
 	}
 }
+
+// The article's cost rewards workers that hold the harness of an expected tool:
+// what the prompts that expected it had in common, all of it, in HBM.
+func TestArticleExpectsHits(t *testing.T) {
+	h := newHouse(t, ArticleCost, 3)
+	h.cfg.Article.ExpectedMicros = 1000
+	say := func(tenant string, p *prompt.Request, tools ...string) *Decision {
+		h.ids++
+		d, err := h.Decide(Query{ID: fmt.Sprint(h.ids), Tenant: tenant, Prompt: p, Agent: Agent{Workflow: "w", ExpectedTools: tools}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Done(d, Outcome{Result: Cancelled})
+		return d
+	}
+	// Two prompts that expect bash begin with the same 320 tokens.
+	say("", tokens(t, 320, 500, 1), "bash")
+	say("", tokens(t, 320, 500, 2), "bash")
+	p := tokens(t, 320, 0, 0)
+	h.hold(h.members[0], p, 0, 20, kv.HBM)
+	h.hold(h.members[1], p, 0, 19, kv.HBM)
+	h.hold(h.members[2], p, 0, 20, kv.CPU)
+	for _, c := range []struct {
+		tenant string
+		tools  []string
+		want   float64 // share at the first worker
+	}{{"", []string{"bash"}, 1}, {"", []string{"bash", "other"}, 0.5}, {"", nil, 0}, {"t", []string{"bash"}, 0}} {
+		e, err := h.Preview(Query{Tenant: c.tenant, Prompt: tokens(t, 0, 64, 9), Agent: Agent{Workflow: "w", ExpectedTools: c.tools}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, got := range e.Candidates {
+			want := 0.0
+			if got.Worker == h.members[0].Worker.Spec.URL {
+				want = -c.want * h.cfg.Article.ExpectedMicros
+			}
+			if got.Article.ExpectedMicros != want {
+				t.Errorf("%q expects %v: %s gets %v, want %v", c.tenant, c.tools, got.Worker, got.Article.ExpectedMicros, want)
+			}
+		}
+	}
+}

@@ -97,10 +97,11 @@ func (r *Router) home(q Query) int {
 // priceArticle replaces each candidate's total by the article's cost.
 func (r *Router) priceArticle(now clock.Instant, q Query, request cost.Request) {
 	last, known := r.sessions.get(q.session())
+	hits := r.expectedHits(&q)
 	for i := range r.cands {
 		c := &r.cands[i]
 		full := c.member.Ledger.Load(now, &c.class, tokenTime(&c.class, c.member.Ledger.InFlight()), true)
-		load := cost.ArticleLoad{Queue: float64(full.QueuedSeqs), Rho: c.load.Rho, Closed: c.load.Closed}
+		load := cost.ArticleLoad{Queue: float64(full.QueuedSeqs), Rho: c.load.Rho, Closed: c.load.Closed, ExpectedShare: expectedShare(hits[i], &q)}
 		for _, res := range full.Residents {
 			load.RemainingTokens += res.RemainingTokens
 			load.RemainingSquares += res.RemainingTokens * res.RemainingTokens

@@ -52,11 +52,12 @@ type Router struct {
 		replicas int
 		delay    time.Duration
 	}
-	agents  *agents
-	queue   backlog
-	serving int         // members that might serve the request under way
-	cands   []candidate // scratch
-	probe   candidate   // scratch of roomOn
+	agents    *agents
+	harnesses harnesses
+	queue     backlog
+	serving   int         // members that might serve the request under way
+	cands     []candidate // scratch
+	probe     candidate   // scratch of roomOn
 	preselection
 	ends []float64 // scratch of size
 }
@@ -174,6 +175,9 @@ func (r *Router) place(now clock.Instant, q Query, request cost.Request, z *sizi
 	d := r.book(now, q, request, z, &r.cands[chosen.index])
 	d.trial = d.member.Circuit.Begin(now)
 	e := r.explain(now, q, request, chosen)
+	if r.cfg.Policy == ArticleCost {
+		r.harnesses.observe(&q, r.cands[chosen.index].form)
+	}
 	d.workflow, d.tools = r.agents.begin(now, now.Add(-waited), &q, d.Target), toolsOf(&q)
 	e.WaitedMillis = millis(waited)
 	r.ring.put(e)

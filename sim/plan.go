@@ -83,6 +83,8 @@ func (s *Scenario) Validate() error {
 		return bad("blocks of %d tokens; give 1 to 4096", s.BlockTokens)
 	case (s.Workload.Kind == Agents || s.Workload.Kind == Coding) && (s.Workload.Sessions < 1 || s.Workload.Sessions > 100_000):
 		return bad("%d sessions; give 1 to 100000", s.Workload.Sessions)
+	case s.Workload.Announce && s.Workload.Kind != Agents && s.Workload.Kind != Coding:
+		return bad("agents announce their workflows, but the work is %q", s.Workload.Kind)
 	case s.Fleet.BudgetTokens != 0 && s.Fleet.BudgetTokens < model.DefaultMaxSeqs:
 		return bad("iterations of %d tokens; give at least %d, or 0 for the default", s.Fleet.BudgetTokens, model.DefaultMaxSeqs)
 	case s.Network.Scrape <= 0:

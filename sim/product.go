@@ -96,7 +96,11 @@ func (p *product) query(r *policy.Request) route.Query {
 	}
 	q.SetTokenKeys(prompt.Form{BlockTokens: r.BlockTokens}, r.Keys)
 	q.SetTokenKeys(prompt.Form{BlockTokens: sentBlockTokens}, r.Keys)
-	return route.Query{ID: strconv.FormatUint(r.ID, 10), Prompt: q, Session: r.Session}
+	out := route.Query{ID: strconv.FormatUint(r.ID, 10), Prompt: q, Session: r.Session}
+	if r.Workflow != "" {
+		out.Agent = route.Agent{Workflow: r.Workflow, Step: "call", StepsToExecution: -1}
+	}
+	return out
 }
 
 // Choose implements [policy.Router].

@@ -55,3 +55,22 @@ func TestNewsOfAReturnComesAfterEvents(t *testing.T) {
 		expects(fmt.Sprintf("after life %d", life), 0)
 	}
 }
+
+// Agents that announce their workflow are heard, others are not.
+func TestAnnouncedWorkflowsReachTheRouter(t *testing.T) {
+	sc := Default()
+	p, err := newProduct(&sc, productConfig{Config: with(route.Rhizome), Class: func(int) cost.Class { return cost.Generic() }, Clock: new(clock.Virtual)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, workflow := range []string{"", "w1"} {
+		q := p.query(&policy.Request{Workflow: workflow, PromptTokens: 100, BlockTokens: sc.BlockTokens})
+		if q.Agent.Workflow != workflow || workflow != "" && q.Agent.StepsToExecution != -1 {
+			t.Errorf("announced %q, heard %+v", workflow, q.Agent)
+		}
+	}
+	sc.Workload.Announce = true
+	if sc.Validate() == nil {
+		t.Error("conversations announce workflows")
+	}
+}

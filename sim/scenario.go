@@ -88,6 +88,8 @@ type Workload struct {
 	// the trace's ids chain count as one session, as with clients that send a
 	// session header.
 	Hidden bool `json:"hidden,omitempty"`
+	// Announce makes agents name their workflow with every request.
+	Announce bool `json:"announce,omitempty"`
 	// Sessions is the number of agents in closed loop, or what scales a fleet's
 	// chat: see the catalogue.
 	Sessions int `json:"sessions,omitempty"`

@@ -126,6 +126,9 @@ func (w *world) arrive(i int, now float64) {
 	if !j.Hidden {
 		f.request.Session = fmt.Sprintf("s%d", j.Session)
 	}
+	if w.sc.Workload.Announce {
+		f.request.Workflow = fmt.Sprintf("w%d", j.Session)
+	}
 	w.record.arrived(i, j, prompt, now)
 	w.dispatch(i, now)
 }

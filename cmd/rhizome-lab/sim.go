@@ -26,6 +26,7 @@ type simCommand struct {
 	Preset   string  `help:"What the workers are; --list shows the presets." placeholder:"NAME"`
 	Speed    float64 `help:"Compress the time of open-loop work." placeholder:"X"`
 	Sessions int     `help:"Agents in closed loop." placeholder:"N"`
+	Announce bool    `help:"Agents name their workflow with every request."`
 	Replicas int     `help:"Routers that share the work, each request going to one drawn at random." placeholder:"N"`
 	Seeds    int     `help:"Play seeds 1 to N. A single one gives no intervals. Default 3, or the suite's." placeholder:"N"`
 	Column   string  `help:"What the routers know of the workers' constants: oracle, learned or misspecified. Default learned, or the suite's." placeholder:"NAME"`
@@ -200,6 +201,7 @@ func (c *simCommand) change(sc *sim.Scenario) error {
 	if sc.Workload.Sessions > 0 {
 		sc.Workload.Sessions = cmp.Or(c.Sessions, sc.Workload.Sessions)
 	}
+	sc.Workload.Announce = sc.Workload.Announce || c.Announce
 	sc.Workload.Limit = cmp.Or(c.Limit, sc.Workload.Limit)
 	if c.NoHold {
 		sc.Workload.Hold = false

@@ -46,6 +46,9 @@ type Request struct {
 	ID uint64
 	// Session is what a client's session header names; empty when unknown.
 	Session string
+	// Workflow names the run of an agent that the request is a step of; empty
+	// where agents announce nothing.
+	Workflow string
 	// Tenant and Tool are labels that some clients send.
 	Tenant, Tool string
 	// Keys name the prompt's whole blocks of BlockTokens tokens: equal keys are

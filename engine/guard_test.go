@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -194,5 +195,25 @@ func TestBR05_SocketsOfEventsAreGuarded(t *testing.T) {
 	}
 	if err := w.probe(t.Context(), endpoint, zmtp.SUB); !errors.Is(err, ErrForbidden) {
 		t.Errorf("a socket was tried: %v", err)
+	}
+}
+
+// TestBR05_TheRoutersOwnPortsAreNoWorkers: not when one is named by address, and
+// not when a name turns out to lead there.
+func TestBR05_TheRoutersOwnPortsAreNoWorkers(t *testing.T) {
+	asked := false
+	own := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
+	defer own.Close()
+	at := netip.MustParseAddrPort(own.Listener.Addr().String())
+	g := Guard{Own: func(a netip.AddrPort) bool { return a == at }}
+	if _, err := g.NewWorker("c", Spec{URL: own.URL}); !errors.Is(err, ErrForbidden) {
+		t.Errorf("by its address: %v", err)
+	}
+	w, err := g.NewWorker("c", Spec{URL: fmt.Sprintf("http://localhost:%d", at.Port())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Models(t.Context()); !errors.Is(err, ErrForbidden) || asked {
+		t.Errorf("by a name: %v", err)
 	}
 }

@@ -90,7 +90,7 @@ func (r *replica) build(cfg config.Config) (err error) {
 		return err
 	}
 	r.registry = fleet.NewRegistry(r.fleet)
-	r.discovery = &discover.Runner{Sink: r.registry.Sink, Log: r.log}
+	r.discovery = &discover.Runner{Sink: r.registry.Sink}
 	if err := r.discover(cfg); err != nil {
 		return err
 	}

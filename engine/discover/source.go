@@ -2,7 +2,6 @@ package discover
 
 import (
 	"context"
-	"log/slog"
 	"reflect"
 	"sync"
 
@@ -54,7 +53,6 @@ type Source struct {
 type Runner struct {
 	// Sink returns where the source of a name reports to.
 	Sink func(name string) Sink
-	Log  *slog.Logger
 
 	mu      sync.Mutex
 	ctx     context.Context // of Run; nil while it doesn't run

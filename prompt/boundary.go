@@ -25,6 +25,7 @@ type boundary struct {
 	// learnable: no media before it, whose tokens are not told by their bytes.
 	learnable bool
 	answered  bool // the assistant speaks next
+	spoken    bool // the assistant spoke last, and a user's message follows some time
 	items     int  // media items before it
 }
 
@@ -90,6 +91,7 @@ func (r *Request) bound(s *Scanner, body []byte) {
 				suffix = userFollows
 			}
 		}
+		b.spoken = r.Kind == Chat && suffix == userFollows && messages[b.last].role == assistantRole
 		b.key = mix(uint64(r.chunks[b.chunk].Key), head, suffix)
 	}
 }

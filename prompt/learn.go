@@ -58,6 +58,7 @@ func (l *Learned) Note(r *Request, class Class) Want {
 		saved := float64(count) * float64(text-covered)
 		e := l.entries[l.key(class, b.key)]
 		switch {
+		case e == nil && b.spoken && l.answers[class].hopeless() && count%16 != 0:
 		case e == nil:
 			head := i == r.headEnd-1 && text >= headBytes
 			if text-covered >= leastGainBytes && (count > 1 || head) && saved/2 > want.Gain {
@@ -116,7 +117,9 @@ func (l *Learned) Learn(t Lesson) {
 	}
 	e := &entry{key: l.key(t.Class, r.bounds[t.At].key), class: t.Class, state: toldOnce, prompt: r.whole}
 	n := t.position()
-	if n <= 0 || n >= len(t.Whole) || !slices.Equal(t.Part[:n], t.Whole[:n]) {
+	good := n > 0 && n < len(t.Whole) && slices.Equal(t.Part[:n], t.Whole[:n])
+	l.tally(t.Class, &r.bounds[t.At], good)
+	if !good {
 		l.put(e)
 		l.refuse(e, NotPrefix)
 		return
@@ -129,6 +132,20 @@ func (l *Learned) Learn(t Lesson) {
 	t.addForms(e, nil)
 	l.put(e)
 	l.stats.Learned++
+}
+
+// tally counts what came of asking about a boundary behind an answer.
+func (l *Learned) tally(class Class, b *boundary, good bool) {
+	v, known := l.answers[class]
+	if !b.spoken || !known && len(l.answers) >= maxClasses {
+		return
+	}
+	if good {
+		v.good++
+	} else {
+		v.bad++
+	}
+	l.answers[class] = v
 }
 
 // addForms gives e its blocks in the forms that it lacks, as far as the entry

@@ -32,6 +32,7 @@ type Learned struct {
 	newest   *entry
 	versions map[Class]version
 	forms    []Form // in use
+	answers  map[Class]answerTally
 	seen     *seen
 	stats    LearnedStats
 }
@@ -43,6 +44,15 @@ type version struct {
 	bumpedAt clock.Instant
 	bumped   bool // in this process
 }
+
+// answerTally says how often the tokens before a boundary behind an answer were
+// those of the whole prompt. Templates that leave out the thinking of earlier
+// turns make others of them: there it is no use to ask.
+type answerTally struct{ good, bad int }
+
+// hopeless reports whether asking about such a boundary is no use; once in a
+// while it is tried all the same.
+func (t answerTally) hopeless() bool { return t.bad >= 4 && t.bad > 8*t.good }
 
 // entry is what is known of one boundary on one class.
 type entry struct {
@@ -131,16 +141,14 @@ func NewLearned(maxBytes int64) *Learned {
 	if maxBytes == 0 {
 		maxBytes = defaultLearnedBytes
 	}
-	return &Learned{maxBytes: maxBytes, entries: make(map[uint64]*entry), versions: make(map[Class]version), seen: newSeen(seenBuckets)}
+	return &Learned{maxBytes: maxBytes, entries: make(map[uint64]*entry), versions: make(map[Class]version), answers: make(map[Class]answerTally), seen: newSeen(seenBuckets)}
 }
 
 // known is what a request remembers of its look-up in one form.
 type known struct {
-	class  Class
-	form   Form
-	keys   []kv.Key
-	tokens int
-	chunk  int
+	class Class
+	form  Form
+	Known
 }
 
 // Known is the leading part of a text prompt whose tokens are known.
@@ -148,6 +156,7 @@ type Known struct {
 	Keys   []kv.Key // of its whole blocks; shared, not to be changed
 	Tokens int      // of it, those of its last block that is not whole too; 0: nothing is known
 	Chunks int      // how many of the prompt's Chunks it covers
+	Told   bool     // an engine was asked about this very prompt
 }
 
 // Find returns what is known of a prompt on workers of a class, in a form: up
@@ -157,14 +166,20 @@ func (l *Learned) Find(r *Request, class Class, form Form) Known {
 	form = form.of(r)
 	for _, k := range r.known {
 		if k.class == class && k.form == form {
-			return Known{k.keys, k.tokens, k.chunk}
+			return k.Known
 		}
 	}
-	if l == nil || class == 0 || form.BlockTokens <= 0 || len(r.bounds) == 0 {
+	if l == nil || class == 0 || form.BlockTokens <= 0 {
 		return Known{}
 	}
-	k := l.find(r, class, form)
-	r.known = append(r.known, known{class, form, k.Keys, k.Tokens, k.Chunks})
+	var k Known
+	switch {
+	case r.told.class == class:
+		k = Known{chain(r.Model, r.Salt, r.told.tokens, form), len(r.told.tokens), len(r.chunks), true}
+	case len(r.bounds) > 0:
+		k = l.find(r, class, form)
+	}
+	r.known = append(r.known, known{class, form, k})
 	return k
 }
 
@@ -181,7 +196,7 @@ func (l *Learned) find(r *Request, class Class, form Form) Known {
 			continue
 		}
 		l.stats.Hits++
-		return Known{keys, int(e.tokens), r.bounds[i].chunk + 1}
+		return Known{Keys: keys, Tokens: int(e.tokens), Chunks: r.bounds[i].chunk + 1}
 	}
 	l.stats.Misses++
 	return Known{}

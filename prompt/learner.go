@@ -29,6 +29,7 @@ type Learner struct {
 	jobs    []*job
 	budgets map[kv.WorkerID]*budget
 	stats   LearnerStats
+	asking  asking
 
 	// Of Run alone.
 	workers map[workerModel]*checked
@@ -49,6 +50,10 @@ type LearnerStats struct {
 	Inexact   uint64 // prompts left alone since the worker would not mind all that makes them up
 	Dropped   uint64 // questions not asked: too many waited, or for too long
 	Waiting   int
+	// Of prompts whose tokens were asked for before they were placed.
+	Tokenized       uint64 // told by a worker
+	TokenizedBefore uint64 // told before
+	TokenizeFailed  uint64 // not told in time, or not at all
 }
 
 // job is a question that waits for its turn.
@@ -94,7 +99,7 @@ func NewLearner(cfg Config, learned *Learned, deps LearnerDeps) *Learner {
 // body, which is copied where it is of use. again says that it is a repeated
 // attempt.
 func (l *Learner) Placed(r *Request, w kv.WorkerID, class Class, path string, body []byte, again bool) {
-	if l == nil || again {
+	if l == nil || again || l.cfg.Learn == Off {
 		return
 	}
 	want := l.learned.Note(r, class)

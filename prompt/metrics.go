@@ -16,16 +16,17 @@ func (l *Learner) Collector() prometheus.Collector {
 		desc("learning_questions_total", "Questions to workers: about prompts, and what class they are of.", "about"),
 		desc("learning_skipped_total", "Prompts not learned of: no answer of use, an endpoint that does not mind all that makes them up, or too many waited.", "reason"),
 		desc("learning_waiting", "Prompts that wait to be asked about."),
+		desc("tokenize_total", "Prompts whose tokens were asked for before they were placed: told by a worker, told before, or not told in time.", "result"),
 	}
 }
 
 type collector struct {
-	learner                                                               *Learner
-	entries, bytes, lookups, events, refused, questions, skipped, waiting *prometheus.Desc
+	learner                                                                          *Learner
+	entries, bytes, lookups, events, refused, questions, skipped, waiting, tokenized *prometheus.Desc
 }
 
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.entries, c.bytes, c.lookups, c.events, c.refused, c.questions, c.skipped, c.waiting} {
+	for _, d := range []*prometheus.Desc{c.entries, c.bytes, c.lookups, c.events, c.refused, c.questions, c.skipped, c.waiting, c.tokenized} {
 		out <- d
 	}
 }
@@ -57,4 +58,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	count(c.skipped, l.Inexact, "inexact")
 	count(c.skipped, l.Dropped, "dropped")
 	gauge(c.waiting, float64(l.Waiting))
+	count(c.tokenized, l.Tokenized, "told")
+	count(c.tokenized, l.TokenizedBefore, "known")
+	count(c.tokenized, l.TokenizeFailed, "failed")
 }

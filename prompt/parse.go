@@ -73,6 +73,7 @@ type Request struct {
 	headEnd   int        // how many of bounds are within the head
 	whole     uint64     // names the prompt, as boundary.key does a part of it; 0 where nothing is learned of it
 	mirrored  bool       // an engine's /tokenize minds all that makes up the prompt
+	told      told       // its tokens, if an engine was asked
 	known     []known    // its leading part in tokens, as far as it is known
 }
 

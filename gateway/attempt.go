@@ -30,6 +30,9 @@ var errRetryable = fmt.Errorf("%w before it answered", errUpstream)
 // and goes on to another worker while that is right.
 func (g *Gateway) dispatch(x *exchange) error {
 	g.retries.add()
+	if g.deps.Prepare != nil && x.json && x.body.rest == nil {
+		g.deps.Prepare(x.r.Context(), x.prompt, x.path, x.body.plain)
+	}
 	q := x.query
 	var failed error
 	for n := 1; ; n++ {

@@ -72,6 +72,10 @@ type Deps struct {
 	// POST /v1/route of the admin API asks it.
 	Preview func(q route.Query) (route.Explanation, error)
 
+	// Prepare is told a request before it is decided where it goes, and may take a
+	// moment to find out more about its prompt. Not told are bodies that are not
+	// held whole. It may be nil.
+	Prepare func(ctx context.Context, p *prompt.Request, path string, body []byte)
 	// Placed is told each decision that is about to be carried out, the path
 	// that the worker is asked at, and the body as the client sent it, without its
 	// encoding; it keeps none of its memory. again says that the request was tried

@@ -137,11 +137,13 @@ const (
 
 // NewLearned returns one that knows nothing and takes about so many bytes at
 // most; 0 means 256 MiB.
-func NewLearned(maxBytes int64) *Learned {
+func NewLearned(maxBytes int64) *Learned { return newLearned(maxBytes, seenBuckets) }
+
+func newLearned(maxBytes int64, sets int) *Learned {
 	if maxBytes == 0 {
 		maxBytes = defaultLearnedBytes
 	}
-	return &Learned{maxBytes: maxBytes, entries: make(map[uint64]*entry), versions: make(map[Class]version), answers: make(map[Class]answerTally), seen: newSeen(seenBuckets)}
+	return &Learned{maxBytes: maxBytes, entries: make(map[uint64]*entry), versions: make(map[Class]version), answers: make(map[Class]answerTally), seen: newSeen(sets)}
 }
 
 // known is what a request remembers of its look-up in one form.

@@ -16,8 +16,7 @@ import (
 var form4 = Form{BlockTokens: 4}
 
 func newTestLearned() *Learned {
-	l := NewLearned(0)
-	l.seen = newSeen(1 << 10)
+	l := newLearned(0, 1<<10)
 	l.SetForms([]Form{form4, {BlockTokens: 16}, {BlockTokens: 16, SaltInRoot: true}})
 	return l
 }

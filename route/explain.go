@@ -18,6 +18,7 @@ type Explanation struct {
 	Policy       Policy  `json:"policy"`
 	PromptTokens int     `json:"prompt_tokens"`       // exact for token ids, else guessed
 	PromptExact  bool    `json:"prompt_tokens_exact"` // which of them
+	PromptKeys   string  `json:"prompt_keys"`         // what named its parts: see Keyed
 	OutputTokens int     `json:"output_tokens"`       // predicted
 	Worker       string  `json:"worker"`              // chosen
 	Name         string  `json:"name,omitempty"`      // that operators gave it
@@ -102,7 +103,7 @@ func (r *Router) explain(now clock.Instant, q Query, request cost.Request, chose
 	best := &r.cands[chosen.index]
 	e := Explanation{
 		ID: q.ID, AtSeconds: now.Micros() / 1e6, Model: q.Prompt.Model, Policy: r.cfg.Policy,
-		PromptTokens: int(request.PromptTokens), PromptExact: q.Prompt.TextBytes == 0, OutputTokens: int(request.OutputTokens),
+		PromptTokens: int(request.PromptTokens), PromptExact: q.Prompt.TextBytes == 0 || best.known.Told, PromptKeys: best.keyed().String(), OutputTokens: int(request.OutputTokens),
 		Worker: best.member.Worker.Spec.URL, Name: best.member.Worker.Spec.ID, Rank: best.member.Target.Rank, Why: chosen.why,
 		CachedTokens: int(best.hit.Tokens()), TTFTMillis: millis(best.expect(request)),
 		Agent: r.agents.state(&q, request.Return), NearTie: chosen.tie, ActualPromptTokens: -1, ActualCachedTokens: -1,

@@ -16,6 +16,7 @@ func (r *Router) Collector() prometheus.Collector {
 	return &collector{
 		router: r, audit: newAuditDescs(),
 		decisions: desc("decisions_total", "Requests placed."),
+		keyed:     desc("prompts_total", "Requests placed, by what named the parts of their prompts: token ids, learned tokens, tokens asked for (tokenize), bytes, or the session's last worker alone.", "keys"),
 		ended:     desc("ended_total", "Requests ended, by result.", "result"),
 		constants: desc("fit_constant_micros", "Constants of a class as fitted, by name: a time per request, prompt token, step, sequence, KV token, pair, and per KV byte of a link.", "model", "engine", "preset", "constant"),
 		samples:   desc("fit_samples_total", "Samples that a class's constants rest on.", "model", "engine", "preset"),
@@ -32,11 +33,11 @@ type collector struct {
 	audit  auditDescs
 	queue  queueMetrics
 
-	decisions, ended, cached, constants, samples, alarms, residuals, sketches *prometheus.Desc
+	decisions, keyed, ended, cached, constants, samples, alarms, residuals, sketches *prometheus.Desc
 }
 
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.decisions, c.ended, c.cached, c.constants, c.samples, c.alarms, c.residuals, c.sketches} {
+	for _, d := range []*prometheus.Desc{c.decisions, c.keyed, c.ended, c.cached, c.constants, c.samples, c.alarms, c.residuals, c.sketches} {
 		out <- d
 	}
 	c.audit.describe(out)
@@ -51,6 +52,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
 	count(c.decisions, s.Requests)
+	for k, n := range s.Keyed {
+		count(c.keyed, n, Keyed(k).String())
+	}
 	for result, n := range s.Ended {
 		count(c.ended, n, Result(result).String())
 	}

@@ -71,6 +71,8 @@ type Stats struct {
 	CachedPredicted uint64
 	CachedActual    uint64
 	CachedAbsError  uint64
+	// Keyed counts the decisions by what named the prompt.
+	Keyed [numKeyed]uint64
 }
 
 // New returns a Router that has seen nothing.
@@ -402,6 +404,7 @@ func (r *Router) book(now clock.Instant, q Query, request cost.Request, z *sizin
 	d.session = q.session()
 	r.sessions.put(d.session, session{target: c.member.Target, at: now, clock: c.member.Clock(&c.cache), slot: c.cache.Slot, tokens: int32(z.total)})
 	r.stats.Requests++
+	r.stats.Keyed[c.keyed()]++
 	return d
 }
 

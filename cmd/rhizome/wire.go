@@ -97,7 +97,7 @@ func (r *replica) build(cfg config.Config) (err error) {
 	deps := route.Deps{Fleet: r.fleet, Index: prefixes, Approx: sent, Clock: time}
 	registry.MustRegister(newConfigMetrics(&r.inForce), r.fleet.Collector(), r.registry.Collector())
 	keep := &keeper{dir: state.Dir{Path: cfg.State.Dir, MaxBytes: cfg.State.MaxBytes}, log: r.log}
-	if cfg.Prompt.Learn == prompt.On {
+	if cfg.Prompt.Learn == prompt.On || cfg.Prompt.Tokenize == prompt.TokenizeEngine {
 		deps.Learned = prompt.NewLearned(cfg.Prompt.MaxBytes)
 		r.learner = prompt.NewLearner(cfg.Prompt, deps.Learned, prompt.LearnerDeps{Fleet: r.fleet, Clock: time, Log: r.log})
 		registry.MustRegister(r.learner.Collector())
@@ -129,7 +129,7 @@ func (r *replica) build(cfg config.Config) (err error) {
 		Index:   func() any { return r.fleet.DescribeIndex() }, Discovery: func() any { return r.registry.Describe() },
 		Config:  func() any { return r.inForce.Load().describe() },
 		Explain: func(id string) (any, bool) { return r.router.Explain(id) }, Recent: func(n int) any { return r.router.Recent(n) }, Preview: r.router.Preview, Registry: r.registry,
-		Placed: func(d *route.Decision, p *prompt.Request, path string, body []byte, again bool) {
+		Prepare: r.learner.Prepare, Placed: func(d *route.Decision, p *prompt.Request, path string, body []byte, again bool) {
 			r.learner.Placed(p, d.Target.Worker, d.RenderClass, path, body, again)
 		},
 		Registerer: registry, Gatherer: registry, Log: r.log, Clock: time, Replica: name, Tracer: tracer,

@@ -85,8 +85,9 @@ func (w *Worker) Identity() (id Identity, ok bool) {
 }
 
 // SameProcess reports whether two workers that said what they are turned out to
-// be one process under two names: by the engine's instance id, or by the same
-// start time at the same address and port.
+// be one process under two names: the same boot, at the same address and port.
+// Neither alone says so: replicas of one deployment may be given one instance
+// id or start at the same moment, and many hosts may be behind one address.
 func SameProcess(a, b *Worker) bool {
 	x, asked := a.Identity()
 	y, too := b.Identity()
@@ -95,7 +96,7 @@ func SameProcess(a, b *Worker) bool {
 	}
 	here, known := a.Peer()
 	there, also := b.Peer()
-	return x.BootKind == BootInstance || known && also && here == there
+	return known && also && here == there
 }
 
 // engine returns the engine as far as it is known.

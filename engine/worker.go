@@ -263,6 +263,15 @@ func (w *Worker) Models(ctx context.Context) ([]Model, error) {
 	if err != nil {
 		return nil, err
 	}
+	models, err := parseModels(body)
+	if err != nil {
+		return nil, fmt.Errorf("GET /v1/models on worker %s: %w", w.Spec.URL, err)
+	}
+	return models, nil
+}
+
+// parseModels reads what an engine lists.
+func parseModels(body []byte) ([]Model, error) {
 	var list struct {
 		Data []struct {
 			ID          string `json:"id"`
@@ -270,15 +279,15 @@ func (w *Worker) Models(ctx context.Context) ([]Model, error) {
 		} `json:"data"`
 	}
 	if err := json.Unmarshal(body, &list); err != nil {
-		return nil, fmt.Errorf("GET /v1/models on worker %s: %w", w.Spec.URL, err)
+		return nil, err
 	}
 	if len(list.Data) > maxModels {
-		return nil, fmt.Errorf("GET /v1/models on worker %s: %d models, at most %d are read", w.Spec.URL, len(list.Data), maxModels)
+		return nil, fmt.Errorf("%d models, at most %d are read", len(list.Data), maxModels)
 	}
 	models := make([]Model, 0, len(list.Data))
 	for _, m := range list.Data {
 		if m.ID == "" {
-			return nil, fmt.Errorf("GET /v1/models on worker %s: a model without id", w.Spec.URL)
+			return nil, errors.New("a model without id")
 		}
 		model := Model{ID: m.ID}
 		if m.MaxModelLen != nil {

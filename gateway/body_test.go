@@ -73,7 +73,7 @@ func TestBR08_CompressedRequestBodies(t *testing.T) {
 		{"gzip", packed(t, "gzip", strings.Repeat(" ", 5<<20)), 413},
 	} {
 		a := r.post(chat, c.body, "Content-Encoding: "+c.header)
-		if a.status != c.status {
+		if a.status != c.status || c.status != 200 && (strings.Contains(a.body, c.body) && len(c.body) > 1 || !strings.HasPrefix(a.body, `{"error":`)) {
 			t.Errorf("%s: got %+v, want %d", c.header, a, c.status)
 		}
 		if c.status == 200 {
@@ -81,6 +81,21 @@ func TestBR08_CompressedRequestBodies(t *testing.T) {
 				t.Errorf("%s: the worker got %q", c.header, got.Raw)
 			}
 		}
+	}
+}
+
+// TestBR08_AgentsCompressResponsesToo: what coding agents send, to the API that
+// they send it to.
+func TestBR08_AgentsCompressResponsesToo(t *testing.T) {
+	w := testkit.NewWorker(t)
+	w.Always(testkit.Send(testkit.JSON(200, "{}")))
+	r := newRig(t, Config{}, w)
+	body := packed(t, "zstd", `{"model":"m","instructions":"be brief","input":[{"role":"user","content":"hi"}],"store":false}`)
+	if a := r.post("/v1/responses", body, "Content-Encoding: zstd"); a.status != 200 {
+		t.Fatalf("got %+v", a)
+	}
+	if got := w.Next(t); got.Body != body || got.Header.Get("Content-Encoding") != "zstd" || r.picker.queries[0].Prompt.TextBytes == 0 {
+		t.Errorf("the worker got %q, the router %+v", got.Raw, r.picker.queries[0].Prompt)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/rhizome-router/rhizome/fleet"
 	"github.com/rhizome-router/rhizome/gateway"
 	"github.com/rhizome-router/rhizome/internal/testkit"
+	"github.com/rhizome-router/rhizome/route"
 )
 
 const tooLong = `{"object":"error","message":"maximum context length is 4096 tokens","code":400}`
@@ -193,5 +194,49 @@ func TestBR02_TheRoutersLimitIsNoCancel(t *testing.T) {
 	}
 	if n := testkit.Metric(t, m, "rhizome_gateway_upstream_failures_total", `kind="timeout"`); n != 6 || h.grades() != "suspect" {
 		t.Errorf("%v time-outs, the worker is %s", n, h.grades())
+	}
+}
+
+// TestBR04_AllBusyIsNotAllGone: when no worker answers its probes, all of them
+// being busy at the same moment, requests go on to the least bad.
+func TestBR04_AllBusyIsNotAllGone(t *testing.T) {
+	workers := []*testkit.Worker{touchy(t), touchy(t), touchy(t), touchy(t)}
+	h := openHouse(t, houseConfig{}, workers...)
+	for i := range workers {
+		h.member(i).SetHealthy(false)
+	}
+	for i := range 8 {
+		if got := h.ask(chatPath, says(fmt.Sprint(i))); got.status != 200 {
+			t.Errorf("got %+v", got)
+		}
+	}
+	h.member(2).SetHealthy(true) // the first that has time again gets the next ones
+	before := workers[2].Count()
+	for i := range 8 {
+		h.ask(chatPath, says(fmt.Sprint("then ", i)))
+	}
+	if n := workers[2].Count() - before; n != 8 {
+		t.Errorf("the one that answers got %d of 8", n)
+	}
+}
+
+// TestBR04_AGoodProbeIsNotEnough: a worker that answers every probe and no
+// request is left alone after some, by what became of them.
+func TestBR04_AGoodProbeIsNotEnough(t *testing.T) {
+	mute, well := testkit.NewWorker(t), touchy(t)
+	mute.Always(testkit.Stall())
+	well.Choose(func(testkit.Request) testkit.Script { return testkit.Script{testkit.Send(testkit.SSE("{}", "[DONE]"))} })
+	h := openHouse(t, houseConfig{policy: route.RoundRobin, gateway: gateway.Config{FirstByteTimeout: 20 * time.Millisecond, Keys: keysOf("x", "y")}}, mute, well)
+	late := 0
+	for i := range 30 {
+		body := strings.Replace(askedStream, "hi", fmt.Sprint(i), 1)
+		if got := h.ask(chatPath, body, as([]string{"x", "y"}[i/2%2], "")...); got.status == 504 {
+			late++
+		} else if got.status != 200 {
+			t.Errorf("got %+v", got)
+		}
+	}
+	if g := h.grades(); g != "suspect fit" || !h.member(0).Healthy() || late > 5 {
+		t.Errorf("the workers are %s after %d requests that came to nothing", g, late)
 	}
 }

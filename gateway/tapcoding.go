@@ -6,9 +6,15 @@ import (
 	"slices"
 )
 
-// maxTappedBytes bounds how much of a compressed response is decoded to be
-// looked at: more than any answer is, less than a bomb.
-const maxTappedBytes = 1 << 30
+// What is decoded to be looked at may be so many times what has come, and
+// freeTappedBytes more. Events of one token each shrink to a thirtieth; a bomb
+// expands a million times.
+const (
+	maxTappedRatio  = 300
+	freeTappedBytes = 1 << 20
+)
+
+var errTapBomb = errors.New("a response expands too much to be looked at")
 
 // tapDecoder lets a tap see through a response's Content-Encoding, while the
 // bytes that the client gets stay as they are. It has one goroutine, which
@@ -20,6 +26,8 @@ type tapDecoder struct {
 	err  error         // why it ended; after done
 
 	pending []byte
+	came    int64 // encoded bytes
+	made    int64 // decoded bytes
 	begun   bool
 	ended   bool
 }
@@ -48,8 +56,19 @@ func (d *tapDecoder) run(t *tap, codings []string) error {
 		defer plain.Close()
 		r = plain
 	}
-	_, err := io.CopyBuffer(tapSink{t}, io.LimitReader(r, maxTappedBytes), make([]byte, 4<<10))
-	return err
+	b := make([]byte, 4<<10)
+	for {
+		n, err := r.Read(b)
+		t.Write(b[:n])
+		switch d.made += int64(n); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		case d.made > freeTappedBytes+maxTappedRatio*d.came:
+			return errTapBomb
+		}
+	}
 }
 
 // Write decodes the next piece of the response; it never fails and doesn't keep p.
@@ -84,6 +103,7 @@ func (s *tapSource) Read(p []byte) (int, error) {
 		s.begun = true
 		piece, ok := <-s.in
 		s.pending, s.ended = piece, !ok
+		s.came += int64(len(piece))
 	}
 	if s.ended {
 		return 0, io.EOF
@@ -91,12 +111,4 @@ func (s *tapSource) Read(p []byte) (int, error) {
 	n := copy(p, s.pending)
 	s.pending = s.pending[n:]
 	return n, nil
-}
-
-// tapSink is a tap as an io.Writer.
-type tapSink struct{ *tap }
-
-func (s tapSink) Write(p []byte) (int, error) {
-	s.tap.Write(p)
-	return len(p), nil
 }

@@ -34,14 +34,17 @@ func FuzzTapDecoder(f *testing.F) {
 	f.Add(uint8(3), []byte("\x28\xb5\x2f\xfd\x00"), uint16(2))
 	f.Add(uint8(9), []byte(stream), uint16(3))
 	f.Fuzz(func(t *testing.T, which uint8, body []byte, step uint16) {
-		if len(body) > 1<<16 {
+		if len(body) > 1<<14 { // less than what is decoded of any bytes
 			return
 		}
 		coding := supported[int(which)%len(supported)]
 		whole, seen := tappedThrough(body, coding, len(body)+1)
 		cut, cutSeen := tappedThrough(body, coding, int(step)+1)
-		if whole.usage != cut.usage || whole.failed != cut.failed || whole.Done() != cut.Done() || seen != cutSeen {
-			t.Fatalf("%s whole: %+v %v, cut: %+v %v", coding, whole.usage, seen, cut.usage, cutSeen)
+		if !seen || !cutSeen {
+			return // a bomb is given up by how much of it has come
+		}
+		if whole.usage != cut.usage || whole.failed != cut.failed || whole.Done() != cut.Done() {
+			t.Fatalf("%s whole: %+v, cut: %+v", coding, whole.usage, cut.usage)
 		}
 		var b bytes.Buffer
 		w := gzip.NewWriter(&b)
@@ -76,8 +79,8 @@ func TestTapDecoderReadsNoBomb(t *testing.T) {
 	if _, err := io.Copy(writerOf(d.Write), &b); err != nil {
 		t.Fatal(err)
 	}
-	if seen := d.Close(); !seen || cap(tap.window) > 2*tapWindowBytes {
-		t.Errorf("4 MiB of nothing: seen %v, %d bytes are held", seen, cap(tap.window))
+	if seen := d.Close(); seen || cap(tap.window) > 2*tapWindowBytes || d.made > 3<<20 {
+		t.Errorf("4 MiB of nothing: seen %v, %d bytes were decoded, %d are held", seen, d.made, cap(tap.window))
 	}
 }
 

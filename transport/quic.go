@@ -118,7 +118,9 @@ func (c *quicCarrier) local() netip.AddrPort {
 }
 
 func (c *quicCarrier) dial(ctx context.Context, p Plane, to netip.AddrPort) (link, error) {
-	conn, err := c.transport.Dial(ctx, net.UDPAddrFromAddrPort(to), c.gate.client(p), quicConfig())
+	settings := quicConfig()
+	settings.HandshakeIdleTimeout = 2 * dialTimeout // ctx ends first, and says more
+	conn, err := c.transport.Dial(ctx, net.UDPAddrFromAddrPort(to), c.gate.client(p), settings)
 	if err != nil {
 		return nil, explainQUIC(err)
 	}

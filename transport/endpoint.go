@@ -24,7 +24,7 @@ const (
 	// stays open.
 	UnusedTimeout = 30 * time.Second
 	// dialTimeout bounds a dial, the peer's hello included.
-	dialTimeout = 3 * time.Second
+	dialTimeout = 5 * time.Second
 	// redialAfter is the least time from a failed dial to the next.
 	redialAfter = 250 * time.Millisecond
 	// maxPeers bounds the peers of each plane. Twice what a mesh supports: old

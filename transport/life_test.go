@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -15,43 +17,107 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// within fails unless ch is closed within a bound that is twice what should be
-// enough, since other things run on this machine too.
-func within(t *testing.T, what string, enough time.Duration, ch <-chan struct{}) {
+// within fails unless ch is closed within a bound.
+func within(t *testing.T, what string, bound time.Duration, ch <-chan struct{}) {
 	t.Helper()
 	began := time.Now()
 	select {
 	case <-ch:
 		t.Logf("%s: after %v", what, time.Since(began).Round(time.Millisecond))
-	case <-time.After(2*enough + time.Second):
-		t.Fatalf("%s: not within %v", what, 2*enough+time.Second)
+	case <-time.After(bound):
+		t.Fatalf("%s: not within %v", what, bound)
 	}
 }
 
-func channel(t *testing.T, from *Endpoint, to string) *Channel {
-	t.Helper()
-	c, err := from.Delta().Open(soon(t), to)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-// A peer that restarts at its old address answers the next packet with a reset:
-// its old connections end a heartbeat later, and a new one is made at once.
-func TestRestartedPeerIsNoticed(t *testing.T) {
-	t.Parallel()
-	a, b := listen(t, "a"), listen(t, "b1")
+// liveness is what a replica learns of peers that die, restart, move or are cut
+// off. slack is what a busy machine may add to the time that this takes.
+func liveness(t *testing.T, g place, cut func(a, b *Endpoint), slack time.Duration) {
+	a, b := g.listen(t, "a"), g.listen(t, "b1")
+	// A peer that restarts at its old address answers the next packet with a
+	// reset: a heartbeat later the old connection is over.
 	c := channel(t, a, addr(b))
 	at := addr(b)
 	b.Crash()
-	b = listen(t, "b2", func(c *Config, _ *Options) { c.Listen = at })
-	within(t, "the old connection ends", HeartbeatInterval, c.Done())
-	if why := kindOf(c.session); why != "reset" {
+	b = g.listenAt(t, "b2", at)
+	within(t, "restarted", HeartbeatInterval+100*time.Millisecond+slack, c.Done())
+	if why := kindOf(c.session); why != "reset" && slack == 0 {
 		t.Errorf("it ended for %q, want a reset", why)
 	}
+	// A new connection is made at once.
 	if c = channel(t, a, at); c.Peer() != b.Self() {
 		t.Errorf("connected with %v, want %v", c.Peer(), b.Self())
+	}
+	// One that dies without a word is given up after SilenceTimeout. Moved to
+	// another address, it is reached there meanwhile.
+	b.Crash()
+	b = g.listen(t, "b3")
+	if moved := channel(t, a, addr(b)); moved.Peer() != b.Self() {
+		t.Errorf("connected with %v, want %v", moved.Peer(), b.Self())
+	}
+	within(t, "dead", SilenceTimeout+100*time.Millisecond+slack, c.Done())
+	if why := kindOf(c.session); why != "silent" {
+		t.Errorf("it ended for %q, want silence", why)
+	}
+	// A cut is noticed at both ends.
+	c = channel(t, a, addr(b))
+	back := channel(t, b, addr(a))
+	cut(a, b)
+	within(t, "cut, one end", SilenceTimeout+100*time.Millisecond+slack, c.Done())
+	within(t, "cut, the other end", HeartbeatInterval+slack, back.Done())
+	closed(t, a)
+	closed(t, b)
+}
+
+func TestLivenessInMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newInMemory(1)
+		defer g.Close()
+		liveness(t, g, func(a, b *Endpoint) { g.partition(addrsOf(a), addrsOf(b)) }, 0)
+	})
+}
+
+func TestLivenessInABubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newBubble()
+		liveness(t, g, func(a, b *Endpoint) { g.partition(addrsOf(a), addrsOf(b)) }, 0)
+	})
+}
+
+// On sockets, in real time; a cut is the end of b here.
+func TestLivenessOnSockets(t *testing.T) {
+	t.Parallel()
+	liveness(t, sockets{}, func(_, b *Endpoint) { b.Crash() }, patience)
+}
+
+// A network that swallows everything and then works again does so for
+// connections, too.
+func TestSwallowedPackets(t *testing.T) {
+	t.Parallel()
+	a, b := listen(t, "a"), listen(t, "b")
+	p := newProxy(t, b.Self().Addr, func(int, []byte) {})
+	c := channel(t, a, p.addr())
+	p.setCut(true)
+	within(t, "a's end", patience, c.Done())
+	eventually(t, "b's end is over", func() bool { return liveSessions(b) == 0 })
+	p.setCut(false)
+	channel(t, a, p.addr())
+}
+
+func addrsOf(e *Endpoint) []netip.AddrPort { return []netip.AddrPort{e.Self().Addr} }
+
+// channel connects, however often that takes: a machine may be too busy for a
+// handshake in time.
+func channel(t testing.TB, from *Endpoint, to string) *Channel {
+	t.Helper()
+	var c *Channel
+	for end := time.Now().Add(patience); ; time.Sleep(redialAfter) {
+		var err error
+		if c, err = from.Delta().Open(t.Context(), to); err == nil {
+			return c
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -66,49 +132,8 @@ func TestRestartedPeerDials(t *testing.T) {
 		b2 := listen("b2")
 		b2.advertise = b.advertise
 		channel(t, b2, addr(a))
-		within(t, "the old connection ends", time.Second, c.Done())
+		within(t, "the old connection ends", patience, c.Done())
 	})
-}
-
-// A peer that died without a word is given up after SilenceTimeout.
-func TestDeadPeerIsNoticed(t *testing.T) {
-	t.Parallel()
-	a, b := listen(t, "a"), listen(t, "b")
-	c := channel(t, a, addr(b))
-	b.Crash()
-	within(t, "the connection ends", SilenceTimeout, c.Done())
-	if why := kindOf(c.session); why != "silent" {
-		t.Errorf("it ended for %q, want silence", why)
-	}
-}
-
-// A peer that moves to another address is reached there at once, and its old
-// connection is given up.
-func TestMovedPeer(t *testing.T) {
-	t.Parallel()
-	a, b := listen(t, "a"), listen(t, "b")
-	c := channel(t, a, addr(b))
-	b.Crash()
-	b = listen(t, "b")
-	if moved := channel(t, a, addr(b)); moved.Peer() != b.Self() {
-		t.Errorf("connected with %v, want %v", moved.Peer(), b.Self())
-	}
-	within(t, "the old connection ends", SilenceTimeout, c.Done())
-}
-
-// A network that swallows everything is noticed at both ends, and a dial works
-// again when it is over.
-func TestCutIsNoticedAtBothEnds(t *testing.T) {
-	t.Parallel()
-	a, b := listen(t, "a"), listen(t, "b")
-	p := newProxy(t, b.Self().Addr, func(int, []byte) {})
-	c := channel(t, a, p.addr())
-	eventually(t, "b knows a", func() bool { return liveSessions(b) == 1 })
-	p.setCut(true)
-	within(t, "a's end", SilenceTimeout, c.Done())
-	eventually(t, "b's end is over", func() bool { return liveSessions(b) == 0 })
-	p.setCut(false)
-	channel(t, a, p.addr())
 }
 
 // A peer that closes says so.
@@ -119,7 +144,7 @@ func TestClosedPeerIsNoticedAtOnce(t *testing.T) {
 		if err := b.Close(); err != nil {
 			t.Fatal(err)
 		}
-		within(t, "the connection ends", time.Second, c.Done())
+		within(t, "the connection ends", patience, c.Done())
 		if why := kindOf(c.session); why != "peer" {
 			t.Errorf("it ended for %q, want the peer", why)
 		}
@@ -130,7 +155,7 @@ func TestClosedPeerIsNoticedAtOnce(t *testing.T) {
 func TestNobodyThere(t *testing.T) {
 	t.Parallel()
 	_, err := listen(t, "a").Delta().Open(soon(t), "127.0.0.1:9")
-	if err == nil || !strings.Contains(err.Error(), "127.0.0.1:9: no answer within 3s") {
+	if err == nil || !strings.Contains(err.Error(), "127.0.0.1:9: no answer within 5s") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -141,7 +166,7 @@ func TestDrop(t *testing.T) {
 		a, b := listen("a"), listen("b")
 		c := channel(t, a, addr(b))
 		a.Drop(addr(b))
-		within(t, "the connection ends", time.Second, c.Done())
+		within(t, "the connection ends", patience, c.Done())
 		channel(t, a, addr(b))
 	})
 }

@@ -30,7 +30,9 @@ type ground interface {
 }
 
 type place interface {
+	// listen opens an endpoint at an address of its own.
 	listen(t *testing.T, boot string) *Endpoint
+	listenAt(t *testing.T, boot, addr string) *Endpoint
 }
 
 // inMemory is a Network with a delay of 1 ms.
@@ -47,7 +49,11 @@ func newInMemory(seed uint64) *inMemory {
 
 func (g *inMemory) listen(t *testing.T, boot string) *Endpoint {
 	g.next++
-	e, err := g.Listen(fmt.Sprintf("10.0.0.%d:7400", g.next), Config{}, Options{Boot: boot})
+	return g.listenAt(t, boot, fmt.Sprintf("10.0.0.%d:7400", g.next))
+}
+
+func (g *inMemory) listenAt(t *testing.T, boot, addr string) *Endpoint {
+	e, err := g.Listen(addr, Config{}, Options{Boot: boot})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,11 +93,15 @@ func (g *bubble) SendPacket(p simnet.Packet) error {
 
 func (g *bubble) listen(t *testing.T, boot string) *Endpoint {
 	g.next++
+	return g.listenAt(t, boot, fmt.Sprintf("10.0.0.%d:7400", g.next))
+}
+
+func (g *bubble) listenAt(t *testing.T, boot, addr string) *Endpoint {
 	link := simnet.SimulatedLink{Latency: time.Millisecond, UploadPacket: g}
-	at := &net.UDPAddr{IP: net.IPv4(10, 0, 0, g.next).To4(), Port: 7400}
+	at := net.UDPAddrFromAddrPort(netip.MustParseAddrPort(addr))
 	socket := simnet.NewSimConn(at, &link)
-	g.AddNode(at, &link)
 	link.Start()
+	g.AddNode(at, &link)
 	e, err := Listen(Config{Secrets: []string{testSecret(1)}}, Options{Boot: boot, Socket: linked{socket, &link, new(sync.Once)}})
 	if err != nil {
 		t.Fatal(err)
@@ -133,8 +143,12 @@ func (g *bubble) heal() {
 // sockets are QUIC on loopback; they can't be cut.
 type sockets struct{}
 
-func (sockets) listen(t *testing.T, boot string) *Endpoint {
-	e, err := Listen(Config{Listen: "127.0.0.1:0", Secrets: []string{testSecret(1)}}, Options{Boot: boot})
+func (s sockets) listen(t *testing.T, boot string) *Endpoint {
+	return s.listenAt(t, boot, "127.0.0.1:0")
+}
+
+func (sockets) listenAt(t *testing.T, boot, addr string) *Endpoint {
+	e, err := Listen(Config{Listen: addr, Secrets: []string{testSecret(1)}}, Options{Boot: boot})
 	if err != nil {
 		t.Fatal(err)
 	}

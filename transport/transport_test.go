@@ -117,11 +117,7 @@ func addr(e *Endpoint) string { return e.Self().Addr.String() }
 // open opens a stream of deltas.
 func open(t testing.TB, from *Endpoint, to string, class Class) *Outbound {
 	t.Helper()
-	c, err := from.Delta().Open(soon(t), to)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o, err := c.Stream(soon(t), class)
+	o, err := channel(t, from, to).Stream(t.Context(), class)
 	if err != nil {
 		t.Fatal(err)
 	}

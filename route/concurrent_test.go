@@ -12,13 +12,13 @@ import (
 	"github.com/rhizome-router/rhizome/prompt"
 )
 
-// 256 requests that come at once from as many goroutines, nothing cached and 8
+// 256 requests in flight at once that 32 goroutines place, nothing cached and 8
 // workers idle: whatever the order in which they get through, nobody is herded.
 func TestConcurrentColdRequestsSpread(t *testing.T) {
-	const requests, workers, seeds = 256, 8, 100
+	const requests, workers, placers, seeds = 256, 8, 32, 50
 	prompts := make([]*prompt.Request, requests)
 	for i := range prompts {
-		ids := make([]uint32, 1000)
+		ids := make([]uint32, 320)
 		for j := range ids {
 			ids[j] = uint32(i*100_000 + j)
 		}
@@ -31,15 +31,17 @@ func TestConcurrentColdRequestsSpread(t *testing.T) {
 		var all sync.WaitGroup
 		start := make(chan struct{})
 		targets := make([]kv.Target, requests)
-		for i, p := range prompts {
+		for who := range placers {
 			all.Go(func() {
 				<-start
-				d, err := h.Decide(Query{ID: fmt.Sprint(i), Prompt: p})
-				if err != nil {
-					t.Error(err)
-					return
+				for i := who; i < requests; i += placers {
+					d, err := h.Decide(Query{ID: fmt.Sprint(i), Prompt: prompts[i]})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					targets[i] = d.Target
 				}
-				targets[i] = d.Target
 			})
 		}
 		close(start)

@@ -26,7 +26,8 @@ type hello struct {
 const maxHelloBytes = 1 << 10
 
 // heartbeatBytes is the size of a sign of life. A packet must have more than 42
-// bytes for a restarted peer to answer it with a stateless reset.
+// bytes for a restarted peer to answer it with a stateless reset (RFC 9000
+// §10.3, and quic-go's bound), which a bare PING of QUIC's has not.
 const heartbeatBytes = 64
 
 // control is the pair of one-way streams that a session opens with: the hello,

@@ -44,7 +44,7 @@ func TestStreamsAreReliable(t *testing.T) {
 			a, b := memoryPair(t, n)
 			defer closed(t, b)
 			defer closed(t, a)
-			out := open(t, a, addr(b), 1) // before the faults: a dial has 3 s
+			out := open(t, a, addr(b), 1) // before the faults: a dial has its time
 			n.Faulty(f)
 			var sender sync.WaitGroup
 			sender.Go(func() {

@@ -39,6 +39,7 @@ type wholeHouse struct {
 	specs     []engine.Spec
 	client    *http.Client
 	transport *http.Transport // of the client
+	clock     clock.Clock     // of the rooms
 	// now is the time of the rooms where nobody watches the workers: it stands
 	// still unless the test moves it.
 	now      *clock.Virtual
@@ -87,6 +88,7 @@ func openHouse(t testing.TB, cfg houseConfig, workers ...*testkit.Worker) *whole
 	if cfg.watched || cfg.mem != nil {
 		now = clock.Real()
 	}
+	h.clock = now
 	prefixes, sent := index.New(index.Config{}), index.NewApprox(index.ApproxConfig{MaxEntries: 1 << 14})
 	var err error
 	h.fleet, err = fleet.New(cfg.fleet, fleet.Deps{Index: prefixes, Approx: sent, Clock: now, Log: log}, h.specs,
@@ -153,6 +155,9 @@ func openHouse(t testing.TB, cfg houseConfig, workers ...*testkit.Worker) *whole
 		h.gateway.Close()
 		cancel()
 		running.Wait()
+		// A server of HTTP/2 does not wait for the handlers of streams that were
+		// taken back.
+		testkit.Until(t, "no request is in flight", func() bool { return testkit.Metric(t, h.metrics(), "rhizome_gateway_in_flight_requests") == 0 })
 		h.atRest()
 		for m := range h.everyone {
 			m.Worker.Close()
@@ -227,7 +232,7 @@ func (h *wholeHouse) member(i int) *fleet.Member { return h.fleet.View().Members
 func (h *wholeHouse) grades() string {
 	var all []string
 	for _, m := range h.fleet.View().Members {
-		all = append(all, m.Grade(h.now.Now()).String())
+		all = append(all, m.Grade(h.clock.Now()).String())
 	}
 	return strings.Join(all, " ")
 }

@@ -13,7 +13,7 @@ import (
 // evicted or whose worker leaves is given back; one hot beginning with ever other
 // ends takes no more with time.
 func TestBR20_MemoryHasALimitAndComesBack(t *testing.T) {
-	const limit = 8 << 20
+	const limit = 4 << 20
 	x := index.New(index.Config{MaxBytes: limit})
 	empty, start := x.Stats().Bytes, testkit.LiveHeap()
 	slots := []index.Slot{x.Open(index.HBMThenOneTier), x.Open(index.HBMThenOneTier)}
@@ -39,11 +39,11 @@ func TestBR20_MemoryHasALimitAndComesBack(t *testing.T) {
 			t.Errorf("%s: %d B by its account, %d B on the heap; the limit is %d B", what, st.Bytes, heap, limit)
 		}
 	}
-	const prompts, blocks = 2000, 500 // a million blocks, far more than fit
+	const prompts, blocks = 500, 400 // 200,000 blocks, far more than fit
 	for i := range prompts {
 		change(slots[i%2], prompt(kv.Key(i), 1_000_000*i, blocks), true)
 	}
-	change(slots[0], prompt(1, 7, 400_000), true) // and one that is very long
+	change(slots[0], prompt(1, 7, 100_000), true) // and one that is very long
 	within("full")
 	if x.Stats().Refused == 0 {
 		t.Error("nothing was refused")
@@ -51,13 +51,13 @@ func TestBR20_MemoryHasALimitAndComesBack(t *testing.T) {
 	for i := range prompts { // all is evicted by event
 		change(slots[i%2], prompt(kv.Key(i), 1_000_000*i, blocks), false)
 	}
-	change(slots[0], prompt(1, 7, 400_000), false)
+	change(slots[0], prompt(1, 7, 100_000), false)
 	if st := x.Stats(); st.Holders != 0 || st.Keys != 0 {
 		t.Errorf("after all was evicted %d blocks and %d holders are left", st.Keys, st.Holders)
 	}
 	hot := prompt(3, 0, 100)
 	var early int64
-	for round := range 400 {
+	for round := range 200 {
 		change(slots[0], hot, true)
 		end := prompt(hot[99], 1_000_000+round*100, 100)
 		change(slots[0], end, true)

@@ -22,6 +22,8 @@ type Waiting struct {
 	line            *line // nil once it has left the queue
 	level           *level
 	lane            int
+	skip            bool // scratch of a search
+	overtaken       int  // times that one behind it went first: see placeFrom
 	inLane, inOrder links
 }
 
@@ -173,6 +175,9 @@ func (q *queue) next(now clock.Instant) (best *Waiting) {
 		priority = top.priority
 		for i := len(top.lanes) - 1; i >= 0; i-- {
 			w := top.lanes[i].first
+			for w != nil && w.skip {
+				w = w.inLane.after
+			}
 			if w == nil {
 				continue
 			}

@@ -133,7 +133,7 @@ func (r *Router) requeue() {
 		return
 	}
 	for w := r.queue.next(now); w != nil; w = r.queue.next(now) {
-		r.placeWaiting(now, w)
+		r.placeWaiting(now, w, false)
 	}
 }
 
@@ -195,12 +195,7 @@ func (r *Router) merit(now clock.Instant, q *Query, request cost.Request) float6
 	if r.cfg.Policy == ArticleCost {
 		r.priceArticle(now, *q, request)
 	}
-	best := &r.cands[0]
-	for i := range r.cands {
-		if r.cands[i].total < best.total {
-			best = &r.cands[i]
-		}
-	}
+	best := r.least()
 	work := best.total
 	if r.cfg.Policy != ArticleCost {
 		t := cost.Score(&best.class, &best.load, request, best.hit, cost.Weights{OwnDecode: 1})
@@ -231,7 +226,7 @@ func (r *Router) expireQueue(now clock.Instant) {
 func (r *Router) drainQueue(now clock.Instant, m *fleet.Member) {
 	for range placedAtOnce {
 		w := r.queue.next(now)
-		for w != nil && (m != nil && !r.roomOn(now, m, w) || !r.placeWaiting(now, w)) {
+		for w != nil && (m != nil && !r.roomOn(now, m, w) || !r.placeFrom(now, w)) {
 			w.line.passed = true
 			w = r.queue.next(now)
 		}
@@ -242,6 +237,47 @@ func (r *Router) drainQueue(now clock.Instant, m *fleet.Member) {
 	for _, l := range r.queue.lines {
 		l.passed = false
 	}
+}
+
+const (
+	// homesTried bounds how many requests are looked at for one whose best worker
+	// has room, before the first of them takes what room there is.
+	homesTried = 4
+	// mostOvertaken is how often a request lets others of its priority go first
+	// for that.
+	mostOvertaken = 4
+)
+
+// placeFrom places first, whose turn it is, or one of the next few if that is
+// cheapest on a worker that has room and first is not: what a prompt's own
+// worker holds of it is lost elsewhere. It returns false when none has room.
+func (r *Router) placeFrom(now clock.Instant, first *Waiting) bool {
+	line, priority := first.line, first.query.Hints.Priority
+	var skipped [homesTried]*Waiting
+	n := 0
+	var done placing
+	for w := first; ; {
+		if done = r.placeWaiting(now, w, w.overtaken < mostOvertaken); done != elsewhere {
+			break
+		}
+		w.skip, skipped[n] = true, w
+		n++
+		next := r.queue.next(now)
+		if n == homesTried || next == nil || next.line != line || next.query.Hints.Priority != priority {
+			break
+		}
+		w = next
+	}
+	for _, w := range skipped[:n] {
+		w.skip = false
+		if done == placed {
+			w.overtaken++
+		}
+	}
+	if done != placed && n > 0 {
+		done = r.placeWaiting(now, first, false)
+	}
+	return done == placed
 }
 
 // roomOn reports whether m serves w's model and has room for it. It prices that
@@ -260,27 +296,51 @@ func (r *Router) roomOn(now clock.Instant, m *fleet.Member, w *Waiting) bool {
 	return r.open(&r.probe, request)
 }
 
+// placing is what came of an attempt to place a request.
+type placing uint8
+
+const (
+	noRoom placing = iota
+	elsewhere
+	placed
+)
+
 // placeWaiting places w on the best worker that has room, or tells it why it
-// can't be placed at all; false when none has room.
-func (r *Router) placeWaiting(now clock.Instant, w *Waiting) bool {
+// can't be placed at all. With atHome it does so only if that is the best of all
+// workers, and else says elsewhere.
+func (r *Router) placeWaiting(now clock.Instant, w *Waiting, atHome bool) placing {
 	_, members, hits, err := r.find(&w.query)
 	if err != nil {
 		r.queue.remove(w)
 		r.queue.stats.Failed++
 		w.placed(nil, err)
-		return true
+		return placed
 	}
 	request, z := r.priceAll(now, &w.query, members, hits)
 	if r.queueing() {
+		if atHome && !r.open(r.least(), request) && r.anyOpen(request) {
+			return elsewhere
+		}
 		r.cands = slices.DeleteFunc(r.cands, func(c candidate) bool { return !r.open(&c, request) })
 	}
 	if len(r.cands) == 0 {
-		return false
+		return noRoom
 	}
 	r.queue.remove(w)
 	waited := now.Sub(w.since)
 	r.queue.lastWait = waited
 	r.queue.stats.place(waited)
 	w.placed(r.place(now, w.query, request, &z, waited), nil)
-	return true
+	return placed
+}
+
+// least returns the cheapest of r.cands.
+func (r *Router) least() *candidate {
+	least := &r.cands[0]
+	for i := range r.cands {
+		if r.cands[i].total < least.total {
+			least = &r.cands[i]
+		}
+	}
+	return least
 }

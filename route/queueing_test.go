@@ -447,3 +447,40 @@ func TestQueueLosesNobody(t *testing.T) {
 		t.Errorf("%d in flight at the end", n)
 	}
 }
+
+// Of the next few, one whose prompt the worker with room holds goes first; but
+// nobody is overtaken for that again and again.
+func TestQueueSendsPromptsHome(t *testing.T) {
+	h, l := queued(t, Rhizome, 2), newHearing()
+	open, first := h.fill(t, l)
+	h.Leave(first)
+	homes := []*prompt.Request{tokens(t, 16000, 0, 0), tokens(t, 0, 16000, 1)}
+	for i, p := range homes {
+		h.hold(h.members[i], p, 0, 1000, kv.HBM)
+	}
+	enter := func(name string, home int) {
+		h.clock.Advance(time.Millisecond)
+		p := *homes[home]
+		if _, w, err := h.Enter(Query{ID: name, Prompt: &p}, l.ear(name)); w == nil || err != nil {
+			t.Fatal(w, err)
+		}
+	}
+	enter("elsewhere", 0)
+	for i := range 20 {
+		enter(fmt.Sprint("home", i), 1)
+	}
+	for _, d := range open {
+		if d.member == h.members[1] {
+			h.Done(d, Outcome{Result: Cancelled})
+		}
+	}
+	at := slices.Index(l.names, "elsewhere")
+	if len(l.names) == 0 || l.names[0] != "home0" || at > mostOvertaken+1 {
+		t.Errorf("in order %v", l.names)
+	}
+	for _, name := range l.names {
+		if l.by[name].member != h.members[1] {
+			t.Errorf("%s went elsewhere", name)
+		}
+	}
+}

@@ -54,7 +54,9 @@ type Config struct {
 
 // DefaultConfig is what the product ships with.
 func DefaultConfig() Config {
-	return Config{Policy: Rhizome, Weights: cost.DefaultWeights(), NearTie: DefaultMargins(), Article: cost.DefaultArticle(), SlowStart: 30 * time.Second, Explained: defaultExplained, Queue: DefaultQueue()}
+	queue := DefaultQueue()
+	queue.Enabled = false
+	return Config{Policy: Rhizome, Weights: cost.DefaultWeights(), NearTie: DefaultMargins(), Article: cost.DefaultArticle(), SlowStart: 30 * time.Second, Explained: defaultExplained, Queue: queue}
 }
 
 const (

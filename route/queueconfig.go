@@ -15,7 +15,8 @@ import (
 // and to the worker that is free first. While one is not, nothing waits here.
 type QueueConfig struct {
 	// Enabled turns it on, for the policies rhizome and article. Without it every
-	// request goes to a worker at once, however long it will wait there.
+	// request goes to a worker at once, however long it will wait there. Off by
+	// default: see docs/queue.md for what it was measured to be worth.
 	Enabled bool `yaml:"enabled"`
 	// TTFTObjective is how much work a worker may have queued, in expected time
 	// of the prompts ahead, and still get more; above 0. Below it the worker's
@@ -31,11 +32,10 @@ type QueueConfig struct {
 	MaxRequests int `yaml:"max_requests"`
 }
 
-// DefaultQueue is what the product ships with. The objective is long: in the
-// laboratory binding late gained nothing at any load, and a shorter one cost
-// cached tokens, since a request that waits goes to whichever worker has room
-// first and not to the one that holds its prompt (docs/queue.md). So the queue is
-// there to bound waits under overload, and to keep priorities then.
+// DefaultQueue has the limits that a queue ships with. DefaultConfig has it off:
+// in the laboratory binding late gained nothing at any load and cost cached
+// tokens under overload (docs/queue.md). It bounds waits and keeps priorities,
+// for who wants that.
 func DefaultQueue() QueueConfig {
 	return QueueConfig{Enabled: true, TTFTObjective: 10 * time.Second, Admission: 2 * time.Second, MaxWait: 10 * time.Second, MaxRequests: 10_000}
 }

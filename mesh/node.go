@@ -41,6 +41,7 @@ type Node struct {
 	mu    sync.Mutex // guards core and lanes
 	core  *core.Core
 	lanes map[string]*lane // by peer, while it is a member
+	ears  ears
 
 	queued  atomic.Int64 // bytes in all lanes
 	dropped atomic.Uint64
@@ -49,12 +50,15 @@ type Node struct {
 	known   *addressBook
 }
 
-// New returns a node that is not in the mesh yet; the sink is told what it
-// learns, within Do. Without an endpoint it is alone for good.
-func New(cfg Config, deps Deps, sink core.Sink) (*Node, error) {
+// New returns a node that is not in the mesh yet; those who want to be told what
+// it learns say so next, by HearStreams and the like. Without an endpoint it is
+// alone for good.
+func New(cfg Config, deps Deps) (*Node, error) {
 	cfg = cfg.WithDefaults()
-	if err := cfg.Validate(); err != nil {
-		return nil, fmt.Errorf("mesh: %w", err)
+	if deps.Endpoint != nil {
+		if err := cfg.Validate(); err != nil {
+			return nil, fmt.Errorf("mesh: %w", err)
+		}
 	}
 	if deps.Lookup == nil {
 		deps.Lookup = func(ctx context.Context, host string) ([]netip.Addr, error) {
@@ -67,10 +71,12 @@ func New(cfg Config, deps Deps, sink core.Sink) (*Node, error) {
 	} else {
 		cfg.MaxRingBytes = 1 // nobody catches up from it
 	}
-	return &Node{
-		cfg: cfg, deps: deps, core: core.New(cfg.Core(name, deps.StreamLog, deps.Seed), sink), lanes: make(map[string]*lane),
+	n := &Node{
+		cfg: cfg, deps: deps, lanes: make(map[string]*lane),
 		events: make(chan memberlist.NodeEvent, 1024), known: newAddressBook(),
-	}, nil
+	}
+	n.core = core.New(cfg.Core(name, deps.StreamLog, deps.Seed), &n.ears)
+	return n, nil
 }
 
 // Do runs f with the core, to which nobody else has access meanwhile, and sends

@@ -15,7 +15,6 @@ import (
 
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/crdt"
-	"github.com/rhizome-router/rhizome/index"
 	"github.com/rhizome-router/rhizome/kv"
 	"github.com/rhizome-router/rhizome/mesh/core"
 	"github.com/rhizome-router/rhizome/transport"
@@ -35,29 +34,25 @@ type pond struct {
 // swimmer is a replica that can be stopped and started.
 type swimmer struct {
 	*Node
-	*nothing
+	*heard
 	endpoint *transport.Endpoint
 	stop     context.CancelFunc
 	done     chan struct{}
 }
 
-// nothing is a sink that counts what it is told.
-type nothing struct {
+// heard is what a replica was told of pages.
+type heard struct {
 	mu    sync.Mutex
 	pages map[string]string
 }
 
-func (s *nothing) Changed(crdt.StreamID, []index.Change) {}
-func (s *nothing) Replaced(crdt.StreamID, *crdt.Stream)  {}
-func (s *nothing) Row(core.Table, crdt.Register)         {}
-func (s *nothing) Readers()                              {}
-func (s *nothing) Page(k core.Kind, w core.Replica, key string, v *crdt.PageItem) {
+func (s *heard) page(w core.Replica, key string, v *crdt.PageItem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.pages == nil {
 		s.pages = map[string]string{}
 	}
-	if at := fmt.Sprint(k, w.Name, key); v == nil {
+	if at := fmt.Sprint(w.Name, key); v == nil {
 		delete(s.pages, at)
 	} else {
 		s.pages[at] = string(v.Value)
@@ -87,11 +82,12 @@ func (p *pond) start(i int) *swimmer {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	s := &swimmer{nothing: &nothing{}, endpoint: e, done: make(chan struct{})}
-	s.Node, err = New(cfg, Deps{Endpoint: e, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Seed: uint64(i)}, s.nothing)
+	s := &swimmer{heard: &heard{}, endpoint: e, done: make(chan struct{})}
+	s.Node, err = New(cfg, Deps{Endpoint: e, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Seed: uint64(i)})
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	s.HearPage(core.Loads, s.heard.page)
 	var ctx context.Context
 	ctx, s.stop = context.WithCancel(context.Background())
 	go func() {
@@ -188,9 +184,9 @@ func TestMeshForms(t *testing.T) {
 		})
 		p.within(100*time.Millisecond, "all have the page", func() bool {
 			s := p.nodes[4]
-			s.nothing.mu.Lock()
-			defer s.nothing.mu.Unlock()
-			return s.pages[fmt.Sprint(core.Loads, p.nodes[1].core.Self().Name, "w")] == "7"
+			s.heard.mu.Lock()
+			defer s.heard.mu.Unlock()
+			return s.pages[fmt.Sprint(p.nodes[1].core.Self().Name, "w")] == "7"
 		})
 
 		// A crash is noticed in time, a goodbye at once.

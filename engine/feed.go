@@ -63,6 +63,10 @@ type FeedConfig struct {
 	Rank   int    // data-parallel rank, added to both ports
 	Model  string // the model's name in block keys
 	Guard  Guard  // says where the endpoints may lead
+	// Resume goes on from the batch with number Next, in place of the first that
+	// the engine still has.
+	Resume bool
+	Next   uint64
 
 	// BufferMessages and BufferBytes bound what waits while a replay is read
 	// or the receiver of events is slow. Over it, messages are dropped and
@@ -178,7 +182,7 @@ func (f *Feed) Run(ctx context.Context, emit func(FeedEvent)) error {
 		return fmt.Errorf("follow KV events: %w", err)
 	}
 	defer closeListener()
-	fo := &follower{f: f, emit: emit}
+	fo := &follower{f: f, emit: emit, started: f.cfg.Resume, next: f.cfg.Next, dirty: f.cfg.Resume}
 	pause := f.cfg.MinBackoff
 	told := false // that there is no connection
 	for {

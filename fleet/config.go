@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"github.com/rhizome-router/rhizome/crdt"
 	"time"
 
 	"github.com/rhizome-router/rhizome/engine"
@@ -84,3 +85,6 @@ func (c Config) Validate() error {
 	}
 	return errors.Join(errs...)
 }
+
+// StreamLog bounds the logs of the workers' KV events.
+func (c *Config) StreamLog() crdt.LogConfig { return crdt.LogConfig{MaxBaseBytes: c.MaxLogBytes} }

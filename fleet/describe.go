@@ -133,7 +133,9 @@ type CacheState struct {
 	BadEvents         uint64  `json:"bad_events"`
 	Resets            uint64  `json:"resets"`
 
-	Feed engine.FeedStats `json:"feed"`
+	// Reads says that this replica reads the events itself, not a peer of it.
+	Reads bool             `json:"reads"`
+	Feed  engine.FeedStats `json:"feed"`
 }
 
 // DescribeIndex returns what is held of whom, and how it is known.
@@ -155,7 +157,7 @@ func (f *Fleet) DescribeIndex() IndexState {
 			}
 		}
 		if feed := m.feed.Load(); feed != nil {
-			s.Feed = feed.Stats()
+			s.Reads, s.Feed = true, feed.Stats()
 		}
 		if c.Batches > 0 {
 			s.SinceBatchSeconds = now.Sub(c.LastBatch).Seconds()

@@ -6,7 +6,6 @@ import (
 
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/cost"
-	"github.com/rhizome-router/rhizome/crdt"
 	"github.com/rhizome-router/rhizome/engine"
 	"github.com/rhizome-router/rhizome/engine/kvwire"
 	"github.com/rhizome-router/rhizome/index"
@@ -22,8 +21,7 @@ func newFollower(t *testing.T) *follower {
 		t.Fatal(err)
 	}
 	m := f.View().Members[0]
-	fw := &follower{f: f, m: m, id: crdt.StreamID{Target: m.Target}, cache: m.Cache(), steps: true}
-	fw.stream = f.logs.log.Open(fw.id, crdt.StreamConfig{Counted: true})
+	fw := f.follower(m, m.Cache(), engine.Identity{Engine: engine.VLLM})
 	return fw
 }
 

@@ -11,11 +11,12 @@ import (
 
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/cost"
-	"github.com/rhizome-router/rhizome/crdt"
 	"github.com/rhizome-router/rhizome/engine"
 	"github.com/rhizome-router/rhizome/engine/discover"
 	"github.com/rhizome-router/rhizome/index"
 	"github.com/rhizome-router/rhizome/kv"
+	"github.com/rhizome-router/rhizome/mesh"
+	"github.com/rhizome-router/rhizome/mesh/core"
 )
 
 // Deps are what a Fleet works on.
@@ -26,6 +27,9 @@ type Deps struct {
 	Log    *slog.Logger
 	// Resolver looks up the names of workers; nil: the system's.
 	Resolver discover.Resolver
+	// Mesh is what replicas share; nil for a replica that is alone. The fleet is
+	// to be made before it runs.
+	Mesh *mesh.Node
 	// Heard is called when a member's metrics were read; may be nil.
 	Heard func(*Member)
 }
@@ -35,7 +39,14 @@ type Fleet struct {
 	cfg  Config
 	deps Deps
 	view atomic.Pointer[View]
-	logs logs
+	mesh *mesh.Node
+	// What follows is used within Do of the mesh only.
+	core      *core.Core
+	followers map[kv.Target]*follower
+	told      map[kv.Target]map[core.Replica][]byte // what readers found out: see hearCache
+	boots     uint64                                // made up here
+
+	readers bell // rings when other replicas may read which events
 
 	class func(engine.Spec) (cost.Class, error)
 
@@ -58,8 +69,9 @@ func New(cfg Config, deps Deps, specs []engine.Spec, class func(engine.Spec) (co
 	}
 	f := &Fleet{cfg: cfg.WithDefaults(), deps: deps, class: class, began: deps.Clock.Now()}
 	f.crew.leaving = make(map[kv.WorkerID]<-chan struct{})
-	// Nobody catches up from the rings while replicas don't talk to each other.
-	f.logs = logs{log: crdt.NewLog(crdt.LogConfig{MaxBaseBytes: f.cfg.MaxLogBytes, MaxRingBytes: 1}), slots: make(map[crdt.StreamID]index.Slot)}
+	if err := f.enter(deps.Mesh); err != nil {
+		return nil, err
+	}
 	if err := f.SetWorkers(specs); err != nil {
 		return nil, err
 	}
@@ -246,6 +258,9 @@ func (f *Fleet) scrape(ctx context.Context, w *worker, inlets []*Inlet) {
 			for _, in := range inlets {
 				if restarted {
 					f.restarted(in.Member, before)
+				}
+				if in.follower != nil {
+					in.follower.scraped(t.ProcessStartSeconds)
 				}
 				in.Scraped(now, t.Rank(int(in.Member.Target.Rank)))
 			}

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"github.com/rhizome-router/rhizome/clock"
-	"github.com/rhizome-router/rhizome/crdt"
 	"github.com/rhizome-router/rhizome/engine"
 )
 
@@ -32,13 +31,7 @@ func (f *Fleet) inlet(m *Member, id engine.Identity) *Inlet {
 	if cache.Known == BySent {
 		return in
 	}
-	// Copies are counted for every engine: vLLM announces each, and where an
-	// engine keeps one of each, counting changes nothing.
-	in.follower = &follower{f: f, m: m, id: crdt.StreamID{Target: m.Target, Source: crdt.Engine}, cache: cache, rule: ruleOf(id), told: id.BlockTokens > 0, steps: id.Engine == engine.VLLM}
-	f.logs.mu.Lock()
-	defer f.logs.mu.Unlock()
-	in.follower.stream = f.logs.log.Open(in.follower.id, crdt.StreamConfig{Counted: true})
-	f.logs.slots[in.follower.id] = cache.Slot
+	in.follower = f.follower(m, cache, id)
 	return in
 }
 

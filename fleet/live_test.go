@@ -21,6 +21,7 @@ import (
 	"github.com/rhizome-router/rhizome/fleet"
 	"github.com/rhizome-router/rhizome/index"
 	"github.com/rhizome-router/rhizome/kv"
+	"github.com/rhizome-router/rhizome/mesh"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -41,12 +42,19 @@ func newGround(t *testing.T, n int, change func(*emulator.Config)) *ground {
 
 func newGroundWith(t *testing.T, n int, fc fleet.Config, change func(*emulator.Config)) *ground {
 	t.Helper()
-	fc.RetryInterval, fc.ScrapeInterval, fc.ProbeInterval = 20*time.Millisecond, 100*time.Millisecond, 50*time.Millisecond
+	g, specs := newWorkers(t, n, change)
+	g.watch(fc, specs, nil)
+	return g
+}
+
+// newWorkers starts workers that nobody watches yet.
+func newWorkers(t *testing.T, n int, change func(*emulator.Config)) (*ground, []engine.Spec) {
+	t.Helper()
 	preset, err := model.PresetByName("llama3-8b-h100")
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &ground{t: t, index: index.New(index.Config{}), client: http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+	g := &ground{t: t, client: http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 	var specs []engine.Spec
 	for i := range n {
 		cfg := emulator.Config{Model: "m", Preset: preset, Speedup: 1000, PoolTokens: 8192, Seed: uint64(i),
@@ -58,31 +66,44 @@ func newGroundWith(t *testing.T, n int, fc fleet.Config, change func(*emulator.C
 		if err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() { w.Close() })
 		spec, err := engine.ParseSpec(w.Spec())
 		if err != nil {
 			t.Fatal(err)
 		}
 		g.workers, specs = append(g.workers, w), append(specs, spec)
 	}
+	return g, specs
+}
+
+// watch has a fleet, in a mesh if node isn't nil, watch the workers until the
+// test or stop ends it.
+func (g *ground) watch(fc fleet.Config, specs []engine.Spec, node *mesh.Node) (stop func()) {
+	g.t.Helper()
+	fc.RetryInterval, fc.ScrapeInterval, fc.ProbeInterval = 20*time.Millisecond, 100*time.Millisecond, 50*time.Millisecond
+	g.index = index.New(index.Config{})
 	log := slog.New(slog.DiscardHandler)
+	var err error
 	g.fleet, err = fleet.New(fc,
-		fleet.Deps{Index: g.index, Approx: index.NewApprox(index.ApproxConfig{MaxEntries: 1024}), Clock: clock.Real(), Log: log},
+		fleet.Deps{Index: g.index, Approx: index.NewApprox(index.ApproxConfig{MaxEntries: 1024}), Clock: clock.Real(), Log: log, Mesh: node},
 		specs, func(engine.Spec) (cost.Class, error) { return cost.Generic(), nil })
 	if err != nil {
-		t.Fatal(err)
+		g.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(g.t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { g.fleet.Run(ctx) })
-	t.Cleanup(func() {
-		cancel()
-		wg.Wait()
-		for _, w := range g.workers {
-			w.Close()
-		}
-	})
+	if node != nil {
+		wg.Go(func() {
+			if err := node.Run(ctx); err != nil {
+				g.t.Error(err)
+			}
+		})
+	}
+	stop = func() { cancel(); wg.Wait() }
+	g.t.Cleanup(stop)
 	g.await("ready", func() bool { return g.fleet.Ready() == nil })
-	return g
+	return stop
 }
 
 // await polls for a state that real sockets bring about in their own time.

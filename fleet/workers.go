@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/rhizome-router/rhizome/crdt"
 	"github.com/rhizome-router/rhizome/engine"
 	"github.com/rhizome-router/rhizome/engine/discover"
 	"github.com/rhizome-router/rhizome/kv"
@@ -284,13 +283,9 @@ func (f *Fleet) dismiss(w *worker) {
 // forget drops what the index and the logs hold of a worker whose goroutines
 // have ended. It needs mu.
 func (f *Fleet) forget(w *worker) {
-	f.logs.mu.Lock()
 	for _, m := range w.members {
-		id := crdt.StreamID{Target: m.Target, Source: crdt.Engine}
-		f.logs.log.Close(id)
-		delete(f.logs.slots, id)
+		f.forgetStream(m.Target)
 	}
-	f.logs.mu.Unlock()
 	for _, m := range w.members {
 		slot := m.Cache().Slot
 		f.deps.Index.Drop(slot)

@@ -3,6 +3,7 @@ package mesh
 import (
 	"github.com/rhizome-router/rhizome/crdt"
 	"github.com/rhizome-router/rhizome/index"
+	"github.com/rhizome-router/rhizome/kv"
 	"github.com/rhizome-router/rhizome/mesh/core"
 )
 
@@ -10,6 +11,7 @@ import (
 type Streams interface {
 	Changed(id crdt.StreamID, changes []index.Change)
 	Replaced(id crdt.StreamID, s *crdt.Stream)
+	Trimmed(id crdt.StreamID, tier kv.Tier, blocks int)
 	Readers()
 }
 
@@ -43,6 +45,13 @@ func (e *ears) Changed(id crdt.StreamID, changes []index.Change) {
 func (e *ears) Replaced(id crdt.StreamID, s *crdt.Stream) {
 	if e.streams != nil {
 		e.streams.Replaced(id, s)
+	}
+}
+
+// Trimmed is part of core.Sink.
+func (e *ears) Trimmed(id crdt.StreamID, tier kv.Tier, blocks int) {
+	if e.streams != nil {
+		e.streams.Trimmed(id, tier, blocks)
 	}
 }
 

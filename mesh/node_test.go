@@ -190,7 +190,7 @@ func TestMeshForms(t *testing.T) {
 		})
 
 		// A crash is noticed in time, a goodbye at once.
-		p.net.Crash(p.nodes[4].endpoint)
+		p.nodes[4].endpoint.Crash()
 		crashed := p.nodes[4]
 		p.within(6*time.Second, "the crash is noticed", func() bool { return up(p.nodes[:4]...) })
 		crashed.stop()

@@ -23,6 +23,7 @@ func (s *shownIn) Replaced(id crdt.StreamID, _ *crdt.Stream) {
 func (s *shownIn) Page(Kind, Replica, string, *crdt.PageItem) {}
 func (s *shownIn) Row(Table, crdt.Register)                   {}
 func (s *shownIn) Readers()                                   {}
+func (s *shownIn) Trimmed(crdt.StreamID, kv.Tier, int)        {}
 
 // BenchmarkReceive is what a replica does with the batches that a peer read:
 // 16 engines whose caches are full, so that as many blocks go as come, 16 a
@@ -117,3 +118,4 @@ func (discard) Replaced(crdt.StreamID, *crdt.Stream)       {}
 func (discard) Page(Kind, Replica, string, *crdt.PageItem) {}
 func (discard) Row(Table, crdt.Register)                   {}
 func (discard) Readers()                                   {}
+func (discard) Trimmed(crdt.StreamID, kv.Tier, int)        {}

@@ -51,10 +51,11 @@ const (
 	Sent                  // what was sent where, for workers without KV events
 	Tickets               // blocks promised by requests on their way
 	Tokens                // learned tokens, by boundary
-	NumKinds  = 8
+	Caches                // what the reader of a target's events found out besides its blocks, by target
+	NumKinds  = 9
 )
 
-var kindNames = [NumKinds]string{"loads", "links", "fits", "workers", "responses", "sent", "tickets", "tokens"}
+var kindNames = [NumKinds]string{"loads", "links", "fits", "workers", "responses", "sent", "tickets", "tokens", "caches"}
 
 // String returns the kind's name as used in metrics.
 func (k Kind) String() string { return kindNames[k] }
@@ -126,6 +127,9 @@ type Sink interface {
 	// Replaced: nothing of what was shown of the stream's target and source
 	// counts any more; what s holds is to be shown, s nil for nothing.
 	Replaced(id crdt.StreamID, s *crdt.Stream)
+	// Trimmed: so many blocks of a stream's coldest tier went for want of memory,
+	// all of which Changed tells too.
+	Trimmed(id crdt.StreamID, tier kv.Tier, blocks int)
 	// Page: a value on a peer's page came, or went if it is nil.
 	Page(kind Kind, writer Replica, key string, value *crdt.PageItem)
 	// Row: a table's value changed, by a peer or by Set.

@@ -122,8 +122,9 @@ func (n *node) Page(k Kind, writer Replica, key string, v *crdt.PageItem) {
 	n.pages[at] = string(v.Value)
 }
 
-func (n *node) Row(Table, crdt.Register) {}
-func (n *node) Readers()                 {}
+func (n *node) Row(Table, crdt.Register)            {}
+func (n *node) Readers()                            {}
+func (n *node) Trimmed(crdt.StreamID, kv.Tier, int) {}
 
 // connect makes a connection, of which both learn.
 func (g *ground) connect(i, j int) {
@@ -203,7 +204,7 @@ func (n *node) follow() {
 			n.reads[i] = false
 			continue
 		}
-		n.core.Booted(n.g.now, e.id.Target, e.id.Boot)
+		n.core.Booted(n.g.now, e.id.Target, e.id.Boot, "")
 		s, err := n.core.Open(n.g.now, e.id, true)
 		if err != nil {
 			n.g.t.Fatal(err)

@@ -98,11 +98,7 @@ func (c *Core) take(now clock.Instant, s *stream, e crdt.Entry) crdt.Outcome {
 	done()
 	if s.log.Next() != before {
 		s.lastAt, s.marked = now, false
-		c.log.Trim(func(id crdt.StreamID, ch index.Change) {
-			if c.current[source{id.Target, id.Source}] == id {
-				c.sink.Changed(id, []index.Change{ch})
-			}
-		})
+		c.trim()
 	}
 	switch {
 	case s.log.Stats().PendingBatches == 0:
@@ -111,6 +107,28 @@ func (c *Core) take(now clock.Instant, s *stream, e crdt.Entry) crdt.Outcome {
 		s.gapAt = now
 	}
 	return o
+}
+
+// trim makes room where the logs are over their limit: the coldest tier of a
+// stream goes.
+func (c *Core) trim() {
+	var gone []index.Change
+	var of crdt.StreamID
+	flush := func() {
+		if len(gone) > 0 && c.current[source{of.Target, of.Source}] == of {
+			c.sink.Changed(of, gone)
+			c.sink.Trimmed(of, gone[0].Tier, len(gone))
+		}
+		gone = gone[:0]
+	}
+	c.log.Trim(func(id crdt.StreamID, ch index.Change) {
+		if id != of || len(gone) > 0 && gone[0].Tier != ch.Tier {
+			flush()
+			of = id
+		}
+		gone = append(gone, ch)
+	})
+	flush()
 }
 
 // Publish takes a batch that this replica read from an engine, and sends it to
@@ -146,25 +164,33 @@ func (c *Core) publish(now clock.Instant, id crdt.StreamID, counted bool, e crdt
 
 // Boot returns the current boot of a target, if anybody told one.
 func (c *Core) Boot(t kv.Target) (kv.Boot, bool) {
-	r, ok := c.tables[Boots].Get(targetKey(t))
-	if !ok || len(r.Value) != 8 {
-		return 0, false
+	b, _, ok := c.BootNote(t)
+	return b, ok
+}
+
+// BootNote returns it with what was told of it.
+func (c *Core) BootNote(t kv.Target) (b kv.Boot, note string, ok bool) {
+	r, ok := c.tables[Boots].Get(TargetKey(t))
+	if !ok || len(r.Value) < 8 {
+		return 0, "", false
 	}
-	return kv.Boot(binary.LittleEndian.Uint64(r.Value)), true
+	return kv.Boot(binary.LittleEndian.Uint64(r.Value)), string(r.Value[8:]), true
 }
 
 // Booted says that a live connection to a target's engine is to another boot
-// than the current one. Its stream counts from now on.
-func (c *Core) Booted(now clock.Instant, t kv.Target, b kv.Boot) {
-	if old, ok := c.Boot(t); ok && old == b {
+// than the current one. Its stream counts from now on. The note is for the next
+// reader, to tell whether the engine is still the same.
+func (c *Core) Booted(now clock.Instant, t kv.Target, b kv.Boot, note string) {
+	if old, was, ok := c.BootNote(t); ok && old == b && was == note {
 		return
 	}
-	c.Set(now, Boots, targetKey(t), uint64(b), binary.LittleEndian.AppendUint64(nil, uint64(b)))
+	value := append(binary.LittleEndian.AppendUint64(nil, uint64(b)), note...)
+	c.Set(now, Boots, TargetKey(t), uint64(b), value)
 }
 
 // rebooted follows a change of the table Boots.
 func (c *Core) rebooted(now clock.Instant, key string) {
-	t, ok := targetOf(key)
+	t, ok := TargetOf(key)
 	if !ok {
 		return
 	}
@@ -303,12 +329,14 @@ func (c *Core) introduce(p *peer) {
 	p.told = len(c.numbers)
 }
 
-func targetKey(t kv.Target) string {
+// TargetKey is a target as the key of a value or row.
+func TargetKey(t kv.Target) string {
 	b := binary.BigEndian.AppendUint64(nil, uint64(t.Worker))
 	return string(binary.BigEndian.AppendUint16(b, uint16(t.Rank)))
 }
 
-func targetOf(key string) (kv.Target, bool) {
+// TargetOf returns the target that TargetKey named.
+func TargetOf(key string) (kv.Target, bool) {
 	if len(key) != 10 {
 		return kv.Target{}, false
 	}

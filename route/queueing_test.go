@@ -484,3 +484,25 @@ func TestQueueSendsPromptsHome(t *testing.T) {
 		}
 	}
 }
+
+func TestQueueLimitsAreChecked(t *testing.T) {
+	good := DefaultConfig()
+	if err := good.Validate(); err != nil || good.Queue.Enabled {
+		t.Errorf("the default: %v, %+v", err, good.Queue)
+	}
+	for key, spoil := range map[string]func(*QueueConfig){
+		"ttft_objective": func(q *QueueConfig) { q.TTFTObjective = 0 }, "admission": func(q *QueueConfig) { q.Admission = -1 },
+		"max_wait": func(q *QueueConfig) { q.MaxWait = 0 }, "max_requests": func(q *QueueConfig) { q.MaxRequests = 0 },
+	} {
+		c := DefaultConfig()
+		c.Queue = DefaultQueue()
+		spoil(&c.Queue)
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "queue."+key) {
+			t.Errorf("%s: %v", key, err)
+		}
+		c.Queue.Enabled = false
+		if err := c.Validate(); err != nil {
+			t.Errorf("%s of a queue that is off: %v", key, err)
+		}
+	}
+}

@@ -48,6 +48,9 @@ func (r *Request) readParts(s *Scanner, body []byte, parts ...int) error {
 		switch {
 		case m.known && m.isNull(): // the engine says what is missing
 		case m.elements != nil:
+			if i == memberMessages {
+				r.bounds = make([]boundary, 0, min(len(m.elements), 2*maxBoundaries))
+			}
 			for n, e := range m.elements {
 				c.add(body[e.Start:e.End], s.mediaBytes(e))
 				if i == memberMessages && n < len(m.elements)-1 {

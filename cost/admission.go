@@ -38,14 +38,15 @@ func (c *Class) admission(l *Load, r Request, h Hit, ahead, base, prefilling flo
 // wanted is the KV that must be free before the engine admits the request. What
 // others in flight hold of it takes no room.
 func (c *Class) wanted(r Request, h Hit) float64 {
+	prompt := max(r.PromptTokens, r.HighTokens)
 	switch c.Admit {
 	case PerChunk:
 		held := max(h.Tokens(), h.InUseTokens)
-		return min(r.PromptTokens, held+float64(c.BudgetTokens)) - h.InUseTokens
+		return min(prompt, held+float64(c.BudgetTokens)) - h.InUseTokens
 	case SGLangRatio:
-		return r.PromptTokens + max(1, r.Choices)*r.OutputTokens - h.InUseTokens
+		return prompt + max(1, r.Choices)*r.OutputTokens - h.InUseTokens
 	}
-	return r.PromptTokens - h.InUseTokens
+	return prompt - h.InUseTokens
 }
 
 // watermark is the share of the KV pool up to which vLLM admits prompts.

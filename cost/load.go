@@ -51,6 +51,9 @@ type Traffic struct {
 // Request is what is to be placed.
 type Request struct {
 	PromptTokens float64 // ISL
+	// HighTokens is what the prompt has at most in 9 of 10 cases, where its length
+	// is a guess: admission is priced by it. 0: PromptTokens.
+	HighTokens   float64
 	OutputTokens float64 // d: predicted, per choice
 	Choices      float64 // n
 	Return       Return  // of the workflow it belongs to

@@ -47,7 +47,7 @@ type candidate struct {
 func (r *Router) requestOf(q *Query, z *sizing) cost.Request {
 	key := outputKey(q, int(z.total))
 	request := cost.Request{
-		PromptTokens: z.total,
+		PromptTokens: z.total, HighTokens: z.high,
 		OutputTokens: expectedOutput(q, r.output.Predict(key, q.Prompt.MaxTokens), r.output.Usual(key)),
 		Choices:      float64(q.Prompt.N * q.Prompt.Prompts),
 	}

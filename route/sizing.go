@@ -8,6 +8,7 @@ import (
 // token ids, learned or guessed for text.
 type sizing struct {
 	total float64
+	high  float64 // what it has at most in 9 of 10 cases
 	ends  []float64 // up to the end of each chunk of a text
 	// An earlier prompt ended with chunk anchor, and its answer had so many
 	// tokens that are still in the cache, if this prompt gives it back; -1: none.
@@ -53,6 +54,10 @@ func (r *Router) size(q *Query, hits []matched) sizing {
 		z.answerTokens = float64(r.sizes.KeptTokens(p.Model, z.earlier))
 	}
 	z.total = float64(r.sizes.PromptTokens(p, z.ends, z.earlier))
+	z.high = z.total
+	if p.TextBytes > 0 && !deepest.Told {
+		z.high = r.sizes.HighTokens(p.Model, z.total)
+	}
 	z.session, z.known = r.sessions.get(q.session())
 	return z
 }

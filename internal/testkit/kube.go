@@ -26,18 +26,18 @@ type Kube struct {
 	// the TokenFile has the namespace, "ns", too.
 	URL, CAFile, TokenFile string
 
-	mu       sync.Mutex
-	version  int
-	objects  map[string]map[string]any // by path and name: "pods/ns/name"
-	events   []kubeEvent
-	oldest   int // versions before it are gone
-	token    string
-	lost     bool
-	broken   int // the status of every answer; 0: none
-	lists    int
-	watches  map[chan struct{}]bool // closed: the watch ends
-	opened   int
-	changed  chan struct{} // closed and replaced at each event
+	mu        sync.Mutex
+	version   int
+	objects   map[string]map[string]any // by path and name: "pods/ns/name"
+	events    []kubeEvent
+	oldest    int // versions before it are gone
+	token     string
+	lost      bool
+	broken    int // the status of every answer; 0: none
+	lists     int
+	watches   map[chan struct{}]bool // closed: the watch ends
+	opened    int
+	changed   chan struct{} // closed and replaced at each event
 	pageItems int
 }
 

@@ -33,8 +33,8 @@ type QueueConfig struct {
 }
 
 // DefaultQueue has the limits that a queue ships with. DefaultConfig has it off:
-// in the laboratory binding late gained nothing at any load and cost cached
-// tokens under overload (docs/queue.md). It bounds waits and keeps priorities,
+// in the laboratory it gained no goodput at any load and cost cached tokens
+// under overload (docs/queue.md). It bounds waits and keeps priorities,
 // for who wants that.
 func DefaultQueue() QueueConfig {
 	return QueueConfig{Enabled: true, TTFTObjective: 10 * time.Second, Admission: 2 * time.Second, MaxWait: 10 * time.Second, MaxRequests: 10_000}

@@ -82,6 +82,10 @@ type Deps struct {
 	// before. Not told are bodies that are not held whole.
 	Placed func(d *route.Decision, p *prompt.Request, path string, body []byte, again bool)
 
+	// Told is told the token ids of a text prompt that an answer told. It may be
+	// nil.
+	Told func(d *route.Decision, p *prompt.Request, ids []uint32)
+
 	Registerer prometheus.Registerer
 	Gatherer   prometheus.Gatherer
 	Log        *slog.Logger

@@ -48,9 +48,16 @@ func (a *attempt) relay(resp *http.Response) error {
 			return a.clientGone()
 		}
 	}
+	var ids *idTap // of a text prompt whose ids the answer tells
+	if a.g.deps.Told != nil && x.prompt.ReturnIDs && x.prompt.Tokens == nil && resp.Header.Get("Content-Encoding") == "" && resp.StatusCode < 300 {
+		ids = new(idTap)
+	}
 	told := !x.prompt.Stream || resp.StatusCode >= 300
 	err := a.copyBody(resp, live, filter, func(p []byte) {
 		see(p)
+		if ids != nil {
+			ids.Write(p)
+		}
 		if !told && t.begun() {
 			told = true
 			a.g.firstByte(a)
@@ -62,6 +69,9 @@ func (a *attempt) relay(resp *http.Response) error {
 	a.outcome.Usage = t.usage
 	if err != nil {
 		return err
+	}
+	if ids != nil && ids.IDs() != nil {
+		a.g.deps.Told(a.decision, x.prompt, ids.IDs())
 	}
 	a.outcome.Result = result(resp.StatusCode)
 	switch {

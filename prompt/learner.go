@@ -141,6 +141,15 @@ func (l *Learner) Placed(r *Request, w kv.WorkerID, class Class, path string, bo
 	}
 }
 
+// Told takes in the token ids of r's whole prompt that an answer of a worker of
+// a class told. They cost no question.
+func (l *Learner) Told(r *Request, class Class, ids []uint32) {
+	if l == nil || l.cfg.Learn == Off || r.MediaItems > 0 || r.Prompts != 1 || r.whole == 0 {
+		return
+	}
+	l.learned.Learn(Lesson{Class: class, Request: r, Whole: ids, At: -1})
+}
+
 // earn gives a worker's budget its share of a request.
 func (l *Learner) earn(w kv.WorkerID) {
 	b := l.budgets[w]

@@ -323,3 +323,24 @@ func TestConfigIsChecked(t *testing.T) {
 		}
 	}
 }
+
+// What answers tell by themselves counts as a witness and costs no question.
+func TestAnswersTellTokens(t *testing.T) {
+	g := newRig(t, Config{}, fakeEngines["plain"], 1)
+	g.check(t.Context())
+	class := Class(g.members[0].RenderClass("m", g.members[0].Cache().Slot, 0))
+	head := words("head", 1200)
+	g.send(t, chat("", head, "one"))
+	for g.askNext(t.Context()) {
+	}
+	body := chat(`,"return_token_ids":true`, head, "two")
+	r := parse(t, Chat, string(body))
+	ids, _ := g.engine.render(t, body)
+	if !r.ReturnIDs {
+		t.Error("the body asks for the ids")
+	}
+	g.Told(r, class, ids)
+	if s := g.learned.Stats(); s.Trusted != 1 || g.asked.Load() != 2 {
+		t.Errorf("%+v after %d questions", s, g.asked.Load())
+	}
+}

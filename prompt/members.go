@@ -42,7 +42,7 @@ var wanted = [...]string{
 	"model", "stream", "max_tokens", "max_completion_tokens", "max_output_tokens", "n", "cache_salt", "stream_options",
 	"prompt", "input", "messages", "tools", "system", "instructions", "previous_response_id", "conversation",
 	"prompt_cache_key", "nvext", "cache_control",
-	"routed_dp_rank", "data_parallel_rank",
+	"routed_dp_rank", "data_parallel_rank", "return_token_ids",
 }
 
 const (
@@ -67,6 +67,7 @@ const (
 	memberCacheControl
 	memberRoutedRank
 	memberRank
+	memberReturnIDs
 )
 
 // began notes where a value of interest starts.

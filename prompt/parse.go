@@ -44,6 +44,9 @@ type Request struct {
 	// Previous and Conversation name what an engine remembers: a response that
 	// this one goes on from, a conversation that it belongs to.
 	Previous, Conversation string
+	// ReturnIDs says that the answer is to tell the prompt's token ids
+	// (return_token_ids).
+	ReturnIDs bool
 	// CacheKey is what the caller says its prompts have in common
 	// (prompt_cache_key); a value that is no string is the engine's to judge.
 	CacheKey string
@@ -148,6 +151,9 @@ func (s *Scanner) Request(kind Kind, body []byte, rename func(string) string) (*
 	}
 	if m := s.value(memberCacheKey, body); m.known && m.raw[0] == '"' {
 		_ = readString(&r.CacheKey)(m)
+	}
+	if m := s.value(memberReturnIDs, body); m.known {
+		r.ReturnIDs = m.raw[0] == 't'
 	}
 	r.readHints(s, body)
 	if r.N < 1 {

@@ -8,7 +8,7 @@ import (
 // token ids, learned or guessed for text.
 type sizing struct {
 	total float64
-	high  float64 // what it has at most in 9 of 10 cases
+	high  float64   // what it has at most in 9 of 10 cases
 	ends  []float64 // up to the end of each chunk of a text
 	// An earlier prompt ended with chunk anchor, and its answer had so many
 	// tokens that are still in the cache, if this prompt gives it back; -1: none.

@@ -76,8 +76,9 @@ type FeedConfig struct {
 	// ReplayBytes bounds one round of a replay in memory; the rest takes more
 	// rounds. Default 256 MiB.
 	ReplayBytes int
-	// ReplayIdle ends a round of a replay in which nothing came for so long:
-	// engines drop replies silently, the end marker too. Default 2 s.
+	// ReplayIdle ends a round of a replay in which nothing came for so long, or
+	// for a quarter of a second once something has: engines drop replies
+	// silently, the end marker too. Default 2 s.
 	ReplayIdle time.Duration
 	// TailCheck is how long a silence lasts before the replay is asked whether
 	// the last messages were lost: no later one would tell. It doubles up to

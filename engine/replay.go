@@ -14,6 +14,11 @@ import (
 // messageOverhead is what a replayed message costs besides its payload.
 const messageOverhead = 128
 
+// replayGap ends a round that has brought something, sooner than ReplayIdle: an
+// answer comes in one go from the engine's memory, so a pause in it means that
+// the engine's socket was full and dropped the rest. Another round asks for that.
+const replayGap = 250 * time.Millisecond
+
 // fetch asks the engine once for all batches from seq on and drains the answer
 // into memory: while it is served, the engine publishes nothing, and what we
 // don't drain is dropped. complete is true when the end marker came. What came
@@ -36,12 +41,16 @@ func (f *Feed) fetch(ctx context.Context, from uint64) (got []kvwire.Message, co
 	}
 	budget := f.cfg.ReplayBytes
 	for budget > 0 {
-		if err := conn.SetRecvDeadline(time.Now().Add(f.cfg.ReplayIdle)); err != nil {
+		idle := f.cfg.ReplayIdle
+		if len(got) > 1 { // one may be what we had
+			idle = min(idle, replayGap)
+		}
+		if err := conn.SetRecvDeadline(time.Now().Add(idle)); err != nil {
 			return got, false, err
 		}
 		frames, err := conn.Recv()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return got, false, fmt.Errorf("replay from %s: nothing came for %v after %d messages, and no end", f.replay, f.cfg.ReplayIdle, len(got))
+			return got, false, fmt.Errorf("replay from %s: nothing came for %v after %d messages, and no end", f.replay, idle, len(got))
 		}
 		if err != nil {
 			return got, false, fmt.Errorf("replay from %s: %w", f.replay, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/rhizome-router/rhizome/config"
@@ -23,7 +24,8 @@ type demoCommand struct {
 	Duration      time.Duration `help:"How long to send new turns; default: until Ctrl-C, or 20s with --once."`
 	Stress        bool          `help:"Make it hard: late KV events, small pools, a worker that restarts, a chat template that leaves thinking out."`
 	JSON          bool          `help:"Print the summary as JSON and nothing else."`
-	RestartRouter bool          `help:"End the router half-way through (or after 10s) and start another."`
+	RestartRouter bool          `help:"End the router half-way through (or after 10s) and start another, which knows what is in the state directory."`
+	StateDir      string        `help:"Where the router keeps what it learned. Default: nowhere, or with --restart-router a directory that goes with the demo."`
 	Listen        string        `help:"The router's data address; port 0 takes a free one." default:"127.0.0.1:0"`
 	Admin         string        `help:"The router's admin address." default:"127.0.0.1:0"`
 }
@@ -46,6 +48,12 @@ func (c *demoCommand) Run(sh *shell) error {
 	}}
 	if c.RestartRouter {
 		cfg.RestartRouterAfter = load.Middle(c.Duration)
+		if c.StateDir == "" {
+			if c.StateDir, err = os.MkdirTemp("", "rhizome-demo-"); err != nil {
+				return fmt.Errorf("make a state directory: %w", err)
+			}
+			defer os.RemoveAll(c.StateDir)
+		}
 	}
 	if c.Stress {
 		cfg, fleet = load.Stress(cfg, fleet)
@@ -73,12 +81,16 @@ func (c *demoCommand) pool() int {
 // own, wired as serve wires it.
 func (c *demoCommand) startRouter(sh *shell) func(context.Context, []string) (*load.Router, error) {
 	return func(ctx context.Context, lines []string) (*load.Router, error) {
-		loaded, err := config.Source{Flags: []config.Flag{
+		flags := []config.Flag{
 			{Name: "--worker", Path: "workers", Values: lines}, {Name: "--policy", Path: "route.policy", Values: []string{c.Policy}},
 			{Name: "--listen", Path: "gateway.listen", Values: []string{c.Listen}}, {Name: "--admin", Path: "gateway.admin.listen", Values: []string{c.Admin}},
 			{Name: "demo", Path: "name", Values: []string{"demo"}}, {Name: "demo", Path: "grace", Values: []string{"5s"}},
 			{Name: "demo", Path: "seed", Values: []string{"1"}},
-		}}.Load()
+		}
+		if c.StateDir != "" {
+			flags = append(flags, config.Flag{Name: "--state-dir", Path: "state.dir", Values: []string{c.StateDir}})
+		}
+		loaded, err := config.Source{Flags: flags}.Load()
 		if err != nil {
 			return nil, err
 		}

@@ -29,6 +29,9 @@ type DemoConfig struct {
 	// Chat is the conversations to hold. The zero value means
 	// [workload.DefaultChat].
 	Chat workload.Chat
+	// NameSessions makes requests say which conversation they belong to, in
+	// prompt_cache_key, as agents do.
+	NameSessions bool
 	// RestartWorkerAfter > 0 drains and restarts one worker that long after the
 	// start, in wall time; RestartRouterAfter ends the router and starts another.
 	RestartWorkerAfter, RestartRouterAfter time.Duration

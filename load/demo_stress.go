@@ -22,6 +22,9 @@ const (
 // out. It returns cfg and the fleet with that in them.
 func Stress(cfg DemoConfig, fleet emulator.GroupConfig) (DemoConfig, emulator.GroupConfig) {
 	cfg.RestartWorkerAfter = Middle(cfg.Duration)
+	if cfg.RestartRouterAfter > 0 { // apart from each other
+		cfg.RestartWorkerAfter /= 2
+	}
 	cfg.Chat = workload.DefaultChat()
 	// Ids have no template, and what is said in a conversation must outweigh the
 	// system prompts, which are easy.

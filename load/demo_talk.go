@@ -3,6 +3,7 @@ package load
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"sync"
 	"time"
@@ -59,6 +60,7 @@ func (d *demo) wait(ctx context.Context, modelled time.Duration) error {
 func (d *demo) converse(ctx, sending context.Context, n int) {
 	s := d.cfg.Chat.Session(n)
 	c := newConversation(d.cfg.Chat, &s)
+	c.named = d.cfg.NameSessions
 	for k, turn := range s.Turns {
 		if d.wait(sending, turn.After) != nil {
 			return
@@ -93,6 +95,7 @@ func (d *demo) url() string {
 type conversation struct {
 	chat    workload.Chat
 	session *workload.Session
+	named   bool // requests say which conversation they belong to
 
 	messages []byte // an open JSON array
 	ids      []uint32
@@ -156,6 +159,9 @@ func (c *conversation) path() string {
 
 func (c *conversation) body(dst []byte, f format, maxTokens int) []byte {
 	dst = f.open(dst)
+	if c.named {
+		dst = fmt.Appendf(dst, `,"prompt_cache_key":"conversation %d"`, c.session.N)
+	}
 	if !c.session.Tokens {
 		dst = append(dst, `,"messages":`...)
 		dst = append(dst, c.messages...)

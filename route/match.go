@@ -180,6 +180,14 @@ func (m *matched) unknown() bool {
 	return m.source == "" && m.form.BlockTokens == 0 && len(m.known.Keys) == 0
 }
 
+// endsKnown reports whether a member holds all that is known of a text's tokens,
+// and nothing tells what it holds behind them: of a conversation that an earlier
+// process served often the head alone is known.
+func (m *matched) endsKnown() bool {
+	n := len(m.known.Keys)
+	return n > 0 && m.run.Len() >= n && m.sent.Len() <= m.known.Chunks
+}
+
 // beyond adds to what a member holds of the known part of a text, if it holds
 // all of it, what was sent there behind that.
 func (m *matched) beyond(z *sizing, hbm, all float64) (float64, float64) {

@@ -81,9 +81,9 @@ func (r *Router) price(now clock.Instant, c *candidate, h *matched, z *sizing, p
 	limit(&c.class, &c.signals)
 	c.class.BudgetTokens = m.BudgetTokens(&h.cache, c.class.BudgetTokens)
 	c.hit, c.sure, c.told, c.mark = h.tokens(z), h.sure, h.run.Len(), h.mark
-	if h.unknown() && z.known {
-		if c.hit = r.sessions.fallback(z.session, m, &c.cache, z); c.hit.Tokens() > 0 {
-			c.source = fromSession
+	if z.known && (h.unknown() || z.session.restored && h.endsKnown()) {
+		if hit := r.sessions.fallback(z.session, m, &c.cache, z); hit.Tokens() > c.hit.Tokens() {
+			c.hit, c.source = hit, fromSession
 		}
 	}
 	c.discount()

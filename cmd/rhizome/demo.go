@@ -24,7 +24,7 @@ type demoCommand struct {
 	Duration      time.Duration `help:"How long to send new turns; default: until Ctrl-C, or 20s with --once."`
 	Stress        bool          `help:"Make it hard: late KV events, small pools, a worker that restarts, a chat template that leaves thinking out."`
 	JSON          bool          `help:"Print the summary as JSON and nothing else."`
-	RestartRouter bool          `help:"End the router half-way through (or after 10s) and start another, which knows what is in the state directory."`
+	RestartRouter bool          `help:"End the router half-way through (or after 10s) and start another, which knows what is in the state directory; conversations are named."`
 	StateDir      string        `help:"Where the router keeps what it learned. Default: nowhere, or with --restart-router a directory that goes with the demo."`
 	Listen        string        `help:"The router's data address; port 0 takes a free one." default:"127.0.0.1:0"`
 	Admin         string        `help:"The router's admin address." default:"127.0.0.1:0"`
@@ -47,7 +47,7 @@ func (c *demoCommand) Run(sh *shell) error {
 		Preset: preset, Speedup: c.Speedup, PoolTokens: c.pool(), Log: sh.log,
 	}}
 	if c.RestartRouter {
-		cfg.RestartRouterAfter = load.Middle(c.Duration)
+		cfg.RestartRouterAfter, cfg.NameSessions = load.Middle(c.Duration), true
 		if c.StateDir == "" {
 			if c.StateDir, err = os.MkdirTemp("", "rhizome-demo-"); err != nil {
 				return fmt.Errorf("make a state directory: %w", err)

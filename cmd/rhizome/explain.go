@@ -70,6 +70,23 @@ func (c *explainCommand) last(sh *shell) error {
 	return writeRecent(sh.stdout, list)
 }
 
+// knownBy says in words what named the parts of a prompt: see route.Keyed.
+func knownBy(keys string) string {
+	switch keys {
+	case route.ByTokens.String():
+		return "its token ids"
+	case route.ByLearned.String():
+		return "tokens that were learned, and its bytes beyond them"
+	case route.ByTokenize.String():
+		return "its tokens, which a worker was asked for"
+	case route.ByBytes.String():
+		return "what was sent where"
+	case route.BySessionLast.String():
+		return "its session's last worker alone"
+	}
+	return keys
+}
+
 // writeExplanation prints a decision as a person wants to read it, in lines of
 // lineWidth at most.
 func writeExplanation(w io.Writer, e *route.Explanation) error {
@@ -78,6 +95,9 @@ func writeExplanation(w io.Writer, e *route.Explanation) error {
 		size = "exact"
 	}
 	writeWrapped(w, "", fmt.Sprintf("request %s for %s: %d prompt tokens (%s), %d expected out", e.ID, e.Model, e.PromptTokens, size, e.OutputTokens))
+	if e.PromptKeys != "" {
+		writeWrapped(w, "", "the prompt is known by "+knownBy(e.PromptKeys))
+	}
 	writeWrapped(w, "", fmt.Sprintf("policy %s chose %s: %s", e.Policy, workerName(e.Name, e.Worker, e.Rank), e.Why))
 	fmt.Fprintln(w)
 	if err := writeSummary(w, e.Candidates); err != nil {

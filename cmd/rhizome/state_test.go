@@ -87,6 +87,7 @@ func TestStateOutlivesTheRouter(t *testing.T) {
 		t.Errorf("the session moved from %s to %s", worker, again)
 	}
 	s.awaitAdmin(t, "/metrics", `rhizome_prompt_learned_lookups_total{result="hit"} 1`)
+	s.awaitAdmin(t, "/metrics", `rhizome_route_prompts_total{keys="learned"} 1`)
 	stop()
 
 	if err := os.WriteFile(filepath.Join(dir, "state", "rhizome.state"), []byte("nonsense"), 0o600); err != nil {

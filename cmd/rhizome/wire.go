@@ -129,7 +129,7 @@ func (r *replica) build(cfg config.Config) (err error) {
 		Index:   func() any { return r.fleet.DescribeIndex() }, Discovery: func() any { return r.registry.Describe() },
 		Config:  func() any { return r.inForce.Load().describe() },
 		Explain: func(id string) (any, bool) { return r.router.Explain(id) }, Recent: func(n int) any { return r.router.Recent(n) }, Preview: r.router.Preview, Registry: r.registry,
-		Told: func(d *route.Decision, p *prompt.Request, ids []uint32) { r.learner.Told(p, d.RenderClass, ids) },
+		Told:    func(d *route.Decision, p *prompt.Request, ids []uint32) { r.learner.Told(p, d.RenderClass, ids) },
 		Prepare: r.learner.Prepare, Placed: func(d *route.Decision, p *prompt.Request, path string, body []byte, again bool) {
 			r.learner.Placed(p, d.Target.Worker, d.RenderClass, path, body, again)
 		},

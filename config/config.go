@@ -12,7 +12,8 @@
 //	zero    0 is a value of its own, not a way to ask for the default
 //	off     the word off is allowed, and stored as -1
 //
-// On a struct a tag holds for all fields below. The package starts nothing: who
+// On a struct a tag holds for all fields below. A struct with the YAML tag ",inline"
+// has its keys stand beside those of the struct around it. The package starts nothing: who
 // wants to reload asks [Source.Fingerprint] for changes and loads again.
 package config
 
@@ -28,6 +29,7 @@ import (
 	"github.com/rhizome-router/rhizome/fleet"
 	"github.com/rhizome-router/rhizome/gateway"
 	"github.com/rhizome-router/rhizome/index"
+	"github.com/rhizome-router/rhizome/mesh"
 	"github.com/rhizome-router/rhizome/prompt"
 	"github.com/rhizome-router/rhizome/route"
 	"github.com/rhizome-router/rhizome/state"
@@ -62,6 +64,10 @@ type Config struct {
 	Approx index.ApproxConfig `yaml:"approx" config:"fixed"`
 	// Prompt says how the tokens of text prompts become known.
 	Prompt prompt.Config `yaml:"prompt"`
+	// Mesh says with which other replicas this one shares what it knows: which
+	// worker holds what, how busy workers are, what operators decided. Without
+	// secrets or certificates it is alone, and opens no port for that.
+	Mesh mesh.Config `yaml:"mesh" config:"fixed"`
 	// State says where what was learned is kept beyond a restart.
 	State state.Config `yaml:"state" config:"fixed"`
 }
@@ -87,7 +93,7 @@ func Default() Config {
 		Grace: 30 * time.Second, Log: LogConfig{Level: slog.LevelInfo, Format: TextLog},
 		Discovery: discover.Config{}.WithDefaults(), Gateway: gateway.Config{}.WithDefaults(), Route: route.DefaultConfig(), Fleet: fleet.Config{}.WithDefaults(),
 		Index: index.Config{}.WithDefaults(), Approx: index.ApproxConfig{}.WithDefaults(),
-		Prompt: prompt.Config{}.WithDefaults(), State: state.Config{}.WithDefaults(),
+		Prompt: prompt.Config{}.WithDefaults(), Mesh: mesh.Config{}.WithDefaults(), State: state.Config{}.WithDefaults(),
 	}
 }
 
@@ -110,6 +116,7 @@ func (c *Config) validate(report func(section string, err error)) {
 	report("index", c.Index.Validate())
 	report("approx", c.Approx.Validate())
 	report("prompt", c.Prompt.Validate())
+	report("mesh", c.Mesh.Validate())
 	report("state", c.State.Validate())
 	if len(c.Workers) > maxWorkers {
 		report("", fmt.Errorf("workers are %d: want at most %d", len(c.Workers), maxWorkers))

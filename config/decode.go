@@ -93,23 +93,22 @@ func (d *decoder) section(n ast.Node, s slot) {
 	if !ok {
 		return
 	}
-	fields := make(map[string]int)
+	known := make(map[string]field)
 	var names []string
-	for i := range s.v.NumField() {
-		if name := key(s.v.Type().Field(i)); name != "" {
-			fields[name], names = i, append(names, name)
-		}
+	for _, f := range fields(s.v.Type()) {
+		name := key(f.StructField)
+		known[name], names = f, append(names, name)
 	}
 	for _, e := range entries {
-		i, known := fields[e.name]
+		to, known := known[e.name]
 		if !known {
 			d.hide(e.value)
 			d.problem(e.key, s.path, "unknown key %q%s", shownKey(e.name), hint(e.name, s.path, names))
 			continue
 		}
-		f := slot{path: join(s.path, e.name), v: s.v.Field(i), key: e.key, traits: s.with(s.v.Type().Field(i))}
+		f := slot{path: join(s.path, e.name), v: s.v.FieldByIndex(to.Index), key: e.key, traits: s.with(to.StructField)}
 		if s.def.IsValid() {
-			f.def = s.def.Field(i)
+			f.def = s.def.FieldByIndex(to.Index)
 		}
 		d.read(e.value, f)
 	}

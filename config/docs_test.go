@@ -51,10 +51,11 @@ func structs() []reflect.Type {
 			return
 		}
 		all = append(all, t)
-		for i := range t.NumField() {
-			if key(t.Field(i)) != "" {
-				walk(t.Field(i).Type)
+		for _, f := range fields(t) {
+			if f.in != t && !slices.Contains(all, f.in) {
+				all = append(all, f.in)
 			}
+			walk(f.Type)
 		}
 	}
 	walk(reflect.TypeFor[Config]())

@@ -81,14 +81,9 @@ type example struct {
 }
 
 func (e *example) section(v reflect.Value, margin string, tr traits) {
-	for i := range v.NumField() {
-		f := v.Type().Field(i)
-		name := key(f)
-		if name == "" {
-			continue
-		}
-		mine := tr.with(f)
-		text := docText(e.docs, v.Type(), f)
+	for _, f := range fields(v.Type()) {
+		name, mine := key(f.StructField), tr.with(f.StructField)
+		text := docText(e.docs, f.in, f.StructField)
 		if mine.fixed && !tr.fixed {
 			text += " [restart]"
 		}
@@ -96,11 +91,11 @@ func (e *example) section(v reflect.Value, margin string, tr traits) {
 		e.comment(margin, text)
 		if isSection(f.Type) {
 			fmt.Fprintf(e, "%s%s:\n", margin, name)
-			e.section(v.Field(i), margin+indent, mine)
+			e.section(v.FieldByIndex(f.Index), margin+indent, mine)
 			continue
 		}
 		p := printer{}
-		p.value(v.Field(i), Setting{}, 0, mine)
+		p.value(v.FieldByIndex(f.Index), Setting{}, 0, mine)
 		fmt.Fprintf(e, "%s%s: %s\n", margin, name, p.lines[0].Value)
 		e.item(f.Type, margin+indent)
 	}
@@ -115,13 +110,8 @@ func (e *example) item(t reflect.Type, margin string) {
 	if !isSection(t) {
 		return
 	}
-	for i := range t.NumField() {
-		f := t.Field(i)
-		name := key(f)
-		if name == "" {
-			continue
-		}
-		e.comment(margin, fmt.Sprintf("%s (%s): %s", name, kindName(f.Type, traits{}.with(f)), docText(e.docs, t, f)))
+	for _, f := range fields(t) {
+		e.comment(margin, fmt.Sprintf("%s (%s): %s", key(f.StructField), kindName(f.Type, traits{}.with(f.StructField)), docText(e.docs, f.in, f.StructField)))
 		e.item(f.Type, margin+indent)
 	}
 }

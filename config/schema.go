@@ -34,6 +34,32 @@ func key(f reflect.StructField) string {
 	return name
 }
 
+// field is one setting of a struct, or the section that it holds.
+type field struct {
+	reflect.StructField // its Index leads there from the struct that was asked for
+	in                  reflect.Type
+}
+
+// fields lists the settings of a struct in their order, with those of structs
+// that are inlined in it.
+func fields(t reflect.Type) []field {
+	var all []field
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if _, opts, _ := strings.Cut(f.Tag.Get("yaml"), ","); opts == "inline" && f.IsExported() {
+			for _, g := range fields(f.Type) {
+				g.Index = append(slices.Clone(f.Index), g.Index...)
+				all = append(all, g)
+			}
+			continue
+		}
+		if key(f) != "" {
+			all = append(all, field{f, t})
+		}
+	}
+	return all
+}
+
 // setting is one field of Config, however deep, that is not a struct: a value,
 // or a whole list or map.
 type setting struct {
@@ -48,13 +74,8 @@ func schema() []setting {
 	var all []setting
 	var walk func(t reflect.Type, path string, index []int, outer traits)
 	walk = func(t reflect.Type, path string, index []int, outer traits) {
-		for i := range t.NumField() {
-			f := t.Field(i)
-			name := key(f)
-			if name == "" {
-				continue
-			}
-			here, at, mine := join(path, name), append(slices.Clone(index), i), outer.with(f)
+		for _, f := range fields(t) {
+			here, at, mine := join(path, key(f.StructField)), append(slices.Clone(index), f.Index...), outer.with(f.StructField)
 			if isSection(f.Type) {
 				walk(f.Type, here, at, mine)
 				continue
@@ -78,15 +99,12 @@ func secretKeys() []string {
 		if !isSection(t) {
 			return
 		}
-		for i := range t.NumField() {
-			f := t.Field(i)
-			mine := outer.with(f)
-			if name := key(f); name != "" && mine.secret && !slices.Contains(names, name) {
+		for _, f := range fields(t) {
+			mine := outer.with(f.StructField)
+			if name := key(f.StructField); mine.secret && !slices.Contains(names, name) {
 				names = append(names, name)
 			}
-			if key(f) != "" {
-				walk(f.Type, mine)
-			}
+			walk(f.Type, mine)
 		}
 	}
 	walk(reflect.TypeFor[Config](), traits{})

@@ -117,18 +117,17 @@ const indent = "  "
 // fields prints a struct's fields; dash stands before the first, sparse leaves
 // out what isn't set.
 func (p *printer) fields(v reflect.Value, path string, depth int, tr traits, dash string, sparse bool) {
-	for i := range v.NumField() {
-		f := v.Type().Field(i)
-		name := key(f)
-		if name == "" || sparse && v.Field(i).IsZero() {
+	for _, f := range fields(v.Type()) {
+		name, at := key(f.StructField), v.FieldByIndex(f.Index)
+		if sparse && at.IsZero() {
 			continue
 		}
 		label := strings.Repeat(indent, depth) + name + ": "
 		if dash != "" {
 			label, dash = dash+name+": ", ""
 		}
-		s := Setting{Key: join(path, name), label: label, doc: docName(v.Type(), f), typ: f.Type}
-		p.value(v.Field(i), s, depth, tr.with(f))
+		s := Setting{Key: join(path, name), label: label, doc: docName(f.in, f.StructField), typ: f.Type}
+		p.value(at, s, depth, tr.with(f.StructField))
 	}
 	if dash != "" {
 		p.lines = append(p.lines, Setting{Key: path, label: dash, Value: "{}"})

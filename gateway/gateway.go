@@ -40,7 +40,7 @@ type Registry interface {
 }
 
 // Deps is what a gateway needs from the rest of the house. Only Queue, Ready,
-// Workers, Index, Discovery, Config, Explain, Recent, Preview, Registry, Placed
+// Workers, Index, Discovery, Mesh, Config, Explain, Recent, Preview, Registry, Placed
 // and Tracer may be nil.
 type Deps struct {
 	Decider Decider
@@ -60,6 +60,9 @@ type Deps struct {
 	// Discovery returns what the admin API shows as /discovery: how the sources
 	// of workers stand.
 	Discovery func() any
+	// Mesh returns what the admin API shows as /mesh: the other replicas, and how
+	// this one stands with them.
+	Mesh func() any
 	// Config returns what the admin API shows as /config: the settings in force,
 	// without secrets.
 	Config func() any

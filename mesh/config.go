@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -29,7 +30,10 @@ type Config struct {
 	// SyncBytesPerSecond is what each peer is sent at most of what it missed.
 	// Default 20 MB.
 	SyncBytesPerSecond int `yaml:"sync_bytes_per_second"`
-	// Leave is how long a replica that ends takes to say goodbye. Default 1s.
+	// WarmUp is how long a replica that starts says at most that it is not ready,
+	// until it has caught up with one of its peers. Default 10 s.
+	WarmUp time.Duration `yaml:"warm_up"`
+	// Leave is how long a replica that ends takes to say goodbye. Default 1 s.
 	Leave time.Duration `yaml:"leave"`
 }
 
@@ -47,9 +51,8 @@ func (c Config) WithDefaults() Config {
 			*d.field = d.value
 		}
 	}
-	if c.Leave == 0 {
-		c.Leave = time.Second
-	}
+	c.WarmUp = cmp.Or(c.WarmUp, 10*time.Second)
+	c.Leave = cmp.Or(c.Leave, time.Second)
 	return c
 }
 
@@ -67,6 +70,9 @@ func (c Config) Validate() error {
 			bad("peers: %q: want host:port", p)
 		}
 	}
+	if len(c.Peers) > 0 && !c.Enabled() {
+		bad("peers are named, but neither secrets nor tls is set: nobody could be trusted")
+	}
 	if c.MaxQueueBytes < 2*core.MaxFrameBytes {
 		bad("max_queue_bytes is %d: want at least %d, two frames", c.MaxQueueBytes, 2*core.MaxFrameBytes)
 	}
@@ -76,11 +82,17 @@ func (c Config) Validate() error {
 	if c.SyncBytesPerSecond < 1000 {
 		bad("sync_bytes_per_second is %d: want at least 1000", c.SyncBytesPerSecond)
 	}
+	if c.WarmUp < 0 {
+		bad("warm_up is %v: want 0 (the default) or more", c.WarmUp)
+	}
 	if c.Leave < 0 || c.Leave > time.Minute {
 		bad("leave is %v: want 0s to 1m", c.Leave)
 	}
 	return errors.Join(errs...)
 }
+
+// Enabled says whether there is a mesh to take part in.
+func (c Config) Enabled() bool { return c.Transport.Enabled() }
 
 // Core returns the part of c that is the core's.
 func (c Config) Core(self string, log crdt.LogConfig, seed uint64) core.Config {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -39,19 +40,29 @@ func (n *Node) membership() *memberlist.Config {
 	c.GossipInterval, c.GossipNodes = 50*time.Millisecond, 4
 	c.PushPullInterval, c.SuspicionMult, c.TCPTimeout = 10*time.Second, 3, dialTimeout
 	c.UDPBufferSize, c.EnableCompression = transport.GossipPacketBytes, false
-	c.Delegate, c.Events = meta{}, &memberlist.ChannelEventDelegate{Ch: n.events}
+	c.Delegate, c.Events = &n.meta, &memberlist.ChannelEventDelegate{Ch: n.events}
 	c.Logger = log.New(logWriter{n.deps.Log}, "", 0)
 	return c
 }
 
-// meta is what a member tells of itself.
-type meta struct{}
+// meta is what a member tells of itself: its Minor, and whether it is about to
+// leave. Membership's events don't tell a goodbye from a death.
+type meta struct{ leaving atomic.Bool }
 
-func (meta) NodeMeta(int) []byte             { return []byte{Minor} }
-func (meta) NotifyMsg([]byte)                {}
-func (meta) GetBroadcasts(int, int) [][]byte { return nil }
-func (meta) LocalState(bool) []byte          { return nil }
-func (meta) MergeRemoteState([]byte, bool)   {}
+func (m *meta) NodeMeta(int) []byte {
+	if m.leaving.Load() {
+		return []byte{Minor, 1}
+	}
+	return []byte{Minor, 0}
+}
+
+// leaves reports whether a member's meta says that it is about to leave.
+func leaves(meta []byte) bool { return len(meta) > 1 && meta[1] == 1 }
+
+func (*meta) NotifyMsg([]byte)                {}
+func (*meta) GetBroadcasts(int, int) [][]byte { return nil }
+func (*meta) LocalState(bool) []byte          { return nil }
+func (*meta) MergeRemoteState([]byte, bool)   {}
 
 // logWriter passes memberlist's lines on; what it takes for errors is part of
 // its work when peers come and go.
@@ -79,7 +90,7 @@ func (n *Node) follow(ctx context.Context, wg *sync.WaitGroup) {
 			case memberlist.NodeJoin, memberlist.NodeUpdate:
 				n.join(ctx, wg, e.Node.Name, addr)
 			case memberlist.NodeLeave:
-				n.leave(e.Node.Name, addr, e.Node.State == memberlist.StateLeft)
+				n.leave(e.Node.Name, addr, leaves(e.Node.Meta))
 			}
 		}
 	}
@@ -188,18 +199,24 @@ func (n *Node) resolve(ctx context.Context) {
 			n.known.seed(netip.AddrPortFrom(a.Unmap(), uint16(port)), n.deps.Clock.Now())
 		}
 	}
+	n.known.mu.Lock()
+	n.known.resolved = true
+	n.known.mu.Unlock()
 }
 
 // addressBook is where replicas are, were or may be.
 type addressBook struct {
 	mu sync.Mutex
 	at map[netip.AddrPort]*address
+	// resolved says that the configured peers' addresses were looked up once.
+	resolved bool
 }
 
 type address struct {
 	name    string // the replica that was seen there last
 	member  bool   // it is a member now
 	trying  bool
+	tried   bool          // ever
 	since   clock.Instant // when it was missed first
 	next    clock.Instant // when to try again
 	pause   time.Duration
@@ -237,6 +254,18 @@ func (b *addressBook) seed(addr netip.AddrPort, now clock.Instant) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.entry(addr, now)
+}
+
+// looked reports whether a replica was looked for at every address there is.
+func (b *addressBook) looked(self netip.AddrPort) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for addr, a := range b.at { // order-free: any
+		if !a.tried && addr != self {
+			return false
+		}
+	}
+	return b.resolved
 }
 
 func (b *addressBook) here(addr netip.AddrPort, name string) {
@@ -287,7 +316,7 @@ func (b *addressBook) tried(addr netip.AddrPort, found bool, now clock.Instant) 
 	if a == nil {
 		return
 	}
-	a.trying = false
+	a.trying, a.tried = false, true
 	longest := maxPause
 	if now.Sub(a.since) >= patientAfter {
 		longest = patientPause

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,7 +49,14 @@ type Node struct {
 	events  chan memberlist.NodeEvent
 	list    *memberlist.Memberlist
 	known   *addressBook
+	meta    meta
+
+	began clock.Instant
+	ready atomic.Bool // Ready was nil once
 }
+
+// alone reports whether a node is in no mesh; a nil one is, too.
+func (n *Node) alone() bool { return n == nil || n.deps.Endpoint == nil }
 
 // New returns a node that is not in the mesh yet; those who want to be told what
 // it learns say so next, by HearStreams and the like. Without an endpoint it is
@@ -73,7 +81,7 @@ func New(cfg Config, deps Deps) (*Node, error) {
 	}
 	n := &Node{
 		cfg: cfg, deps: deps, lanes: make(map[string]*lane),
-		events: make(chan memberlist.NodeEvent, 1024), known: newAddressBook(),
+		events: make(chan memberlist.NodeEvent, 1024), known: newAddressBook(), began: deps.Clock.Now(),
 	}
 	n.core = core.New(cfg.Core(name, deps.StreamLog, deps.Seed), &n.ears)
 	return n, nil
@@ -97,10 +105,35 @@ func (n *Node) Do(f func(now clock.Instant, c *core.Core)) {
 	}
 }
 
+// Ready says why this replica should get no traffic yet: until it has caught up
+// with one of its peers, has looked for one everywhere and found none, or has had
+// the time to warm up. After that it is ready for good: losing the mesh is no
+// reason to take a replica out.
+func (n *Node) Ready() error {
+	if n.alone() || n.ready.Load() {
+		return nil
+	}
+	if !n.warm() && n.deps.Clock.Now().Sub(n.began) < n.cfg.WarmUp {
+		return errors.New("still catching up with the other replicas")
+	}
+	n.ready.Store(true)
+	return nil
+}
+
+// warm reports whether the node has caught up with a peer, or has looked for one
+// everywhere and found none.
+func (n *Node) warm() (warm bool) {
+	looked := n.known.looked(n.deps.Endpoint.Self().Addr)
+	n.Do(func(now clock.Instant, c *core.Core) {
+		warm = c.Warm() || looked && !slices.ContainsFunc(c.Peers(now), func(p core.PeerState) bool { return p.Alive })
+	})
+	return warm
+}
+
 // Run takes part in the mesh until ctx ends, and then says goodbye. It returns
 // when nothing of it runs any more.
 func (n *Node) Run(ctx context.Context) error {
-	if n.deps.Endpoint == nil {
+	if n.alone() {
 		<-ctx.Done()
 		return nil
 	}
@@ -118,7 +151,8 @@ func (n *Node) Run(ctx context.Context) error {
 	n.deps.Log.Info("in the mesh", "replica", n.deps.Endpoint.Self(), "cluster", n.cfg.Transport.Cluster)
 	<-ctx.Done()
 	// Peers learn it from us instead of missing us, while frames still go out.
-	if err := list.Leave(n.cfg.Leave); err != nil {
+	n.meta.leaving.Store(true)
+	if err := errors.Join(list.UpdateNode(n.cfg.Leave/2), list.Leave(n.cfg.Leave/2)); err != nil {
 		n.deps.Log.Warn("peers may not have heard the goodbye", "err", err)
 	}
 	stop()

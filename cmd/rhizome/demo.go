@@ -124,7 +124,7 @@ func (r *replica) awaitReady(ctx context.Context) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		err := r.fleet.Ready()
+		err := r.ready()
 		if err == nil {
 			return nil
 		}

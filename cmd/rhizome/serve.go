@@ -18,9 +18,13 @@ type serveCommand struct {
 	Workers []string `name:"worker" sep:"none" help:"A worker: URL[,events=tcp://HOST:PORT][,replay=tcp://HOST:PORT][,engine=vllm|sglang][,dp=RANKS][,id=NAME][,model=NAME][,preset=NAME]. Repeat for each. rhizome emulate prints such lines. Also in $$RHIZOME_WORKERS." placeholder:"URL,…"`
 	Policy  string   `help:"How workers are chosen: ${policies}. Default: rhizome." enum:",${policies}" default:""`
 
-	Listen     string         `help:"Data address. Default: :8080."`
-	Admin      string         `help:"Admin address; beyond loopback it needs a token. Default: 127.0.0.1:8081."`
-	AdminToken string         `help:"Bearer token of the admin port, or file:PATH or env:NAME. Also in $$RHIZOME_ADMIN_TOKEN."`
+	Listen     string   `help:"Data address. Default: :8080."`
+	Admin      string   `help:"Admin address; beyond loopback it needs a token. Default: 127.0.0.1:8081."`
+	AdminToken string   `help:"Bearer token of the admin port, or file:PATH or env:NAME. Also in $$RHIZOME_ADMIN_TOKEN."`
+	MeshSecret []string `sep:"none" help:"Secret of the mesh that replicas share what they know in, or file:PATH or env:NAME; openssl rand -base64 32 prints one. Repeat to change it." placeholder:"SECRET"`
+	Peers      []string `name:"peer" sep:"none" help:"HOST:PORT where other replicas may be found. Repeat for more." placeholder:"HOST:PORT"`
+	MeshListen string   `help:"UDP address for other replicas. Default: :7400."`
+
 	Name       string         `help:"This replica's name in response headers; default: the host's."`
 	Grace      *time.Duration `help:"How long running requests may take after SIGTERM. Default: 30s."`
 	TrustHints *bool          `help:"Believe every caller's x-agent-* headers."`
@@ -67,6 +71,9 @@ func (c *serveCommand) flags(sh *shell) []config.Flag {
 	add("--listen", "gateway.listen", c.Listen != "", c.Listen)
 	add("--admin", "gateway.admin.listen", c.Admin != "", c.Admin)
 	add("--admin-token", "gateway.admin.token", c.AdminToken != "", c.AdminToken)
+	add("--mesh-secret", "mesh.secrets", len(c.MeshSecret) > 0, c.MeshSecret...)
+	add("--peer", "mesh.peers", len(c.Peers) > 0, c.Peers...)
+	add("--mesh-listen", "mesh.listen", c.MeshListen != "", c.MeshListen)
 	add("--name", "name", c.Name != "", c.Name)
 	if c.Grace != nil {
 		add("--grace", "grace", true, c.Grace.String())

@@ -28,15 +28,21 @@ import (
 	"github.com/rhizome-router/rhizome/gateway"
 	"github.com/rhizome-router/rhizome/gateway/otlp"
 	"github.com/rhizome-router/rhizome/index"
+	"github.com/rhizome-router/rhizome/mesh"
 	"github.com/rhizome-router/rhizome/prompt"
 	"github.com/rhizome-router/rhizome/route"
 	"github.com/rhizome-router/rhizome/state"
+	"github.com/rhizome-router/rhizome/transport"
 )
 
 // replica is one router: its parts in the order of the house, and its two
 // listeners, which are open before run is called.
 type replica struct {
-	fleet *fleet.Fleet
+	// endpoint is the mesh's port and node this replica's part in it; nil where
+	// it is alone.
+	endpoint *transport.Endpoint
+	node     *mesh.Node
+	fleet    *fleet.Fleet
 	// registry is who is in the fleet, by the configuration, what discovery finds
 	// and what the admin API decided.
 	registry  *fleet.Registry
@@ -83,8 +89,11 @@ func (r *replica) build(cfg config.Config) (err error) {
 
 	cfg.Index.Seed, cfg.Approx.Seed, cfg.Route.Seed = seed, seed, seed
 	prefixes, sent := index.New(cfg.Index), index.NewApprox(cfg.Approx)
+	if err := r.enterMesh(cfg, seed, registry); err != nil {
+		return err
+	}
 	cfg.Fleet.Guard.Own = r.listensAt
-	r.fleet, err = fleet.New(cfg.Fleet, fleet.Deps{Index: prefixes, Approx: sent, Clock: time, Log: r.log,
+	r.fleet, err = fleet.New(cfg.Fleet, fleet.Deps{Index: prefixes, Approx: sent, Clock: time, Log: r.log, Mesh: r.node,
 		Heard: func(m *fleet.Member) { r.router.Examine(m) }}, cfg.Workers, classOf)
 	if err != nil {
 		return err
@@ -124,9 +133,10 @@ func (r *replica) build(cfg config.Config) (err error) {
 		tracer = r.traces.Tracer()
 	}
 	door, err := gateway.New(cfg.Gateway, gateway.Deps{
-		Decider: r.router, Queue: r.router, Models: func() []engine.Model { return r.fleet.View().Models() }, Ready: r.registry.Ready,
+		Decider: r.router, Queue: r.router, Models: func() []engine.Model { return r.fleet.View().Models() }, Ready: r.ready,
 		Workers: func() any { return r.fleet.Describe() },
 		Index:   func() any { return r.fleet.DescribeIndex() }, Discovery: func() any { return r.registry.Describe() },
+		Mesh:    func() any { return r.node.State() },
 		Config:  func() any { return r.inForce.Load().describe() },
 		Explain: func(id string) (any, bool) { return r.router.Explain(id) }, Recent: func(n int) any { return r.router.Recent(n) }, Preview: r.router.Preview, Registry: r.registry,
 		Told:    func(d *route.Decision, p *prompt.Request, ids []uint32) { r.learner.Told(p, d.RenderClass, ids) },
@@ -156,6 +166,19 @@ func (r *replica) abandon() {
 	if r.traces != nil {
 		r.traces.Close()
 	}
+	if r.endpoint != nil {
+		if err := r.endpoint.Close(); err != nil {
+			r.log.Warn("close the mesh's port", "err", err)
+		}
+	}
+}
+
+// ready says why this replica should get no traffic yet.
+func (r *replica) ready() error {
+	if err := r.registry.Ready(); err != nil {
+		return err
+	}
+	return r.node.Ready()
 }
 
 // setFront has g serve the requests that come from now on.
@@ -163,8 +186,20 @@ func (r *replica) setFront(g *gateway.Gateway) { r.front.Store(&front{g, g.Admin
 
 // run serves until ctx ends and everything it started has returned. The front
 // door closes first, so that running requests still find the rest of the house
-// alive; the admin port and the fleet close when it is done.
+// alive; the admin port and the fleet close when it is done. The mesh is left
+// last: until then peers hear of everything this replica does, and have what it
+// read by the time that others take over its reading.
 func (r *replica) run(ctx context.Context) error {
+	inMesh, leaveMesh := context.WithCancel(context.WithoutCancel(ctx))
+	defer leaveMesh()
+	member := make(chan error, 1)
+	go func() {
+		err := r.node.Run(inMesh)
+		if err != nil {
+			r.log.Error("not in the mesh", "err", err)
+		}
+		member <- err
+	}()
 	house, closeHouse := context.WithCancel(context.WithoutCancel(ctx))
 	defer closeHouse()
 	var wg sync.WaitGroup
@@ -205,7 +240,8 @@ func (r *replica) run(ctx context.Context) error {
 	if r.traces != nil {
 		r.traces.Close()
 	}
-	return errors.Join(err, adminErr)
+	leaveMesh()
+	return errors.Join(err, adminErr, <-member)
 }
 
 // classOf returns the constants to assume for a worker: those of the preset it

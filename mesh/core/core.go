@@ -203,6 +203,8 @@ type Stats struct {
 	LostOps       uint64 // batches given up for another replica's log
 	Refused       uint64 // frames or parts of them that were over a bound
 	BytesByClass  [2]uint64
+	// BytesByKind are those of BytesByClass that were pages.
+	BytesByKind [NumKinds]uint64
 }
 
 // New returns the core of a replica that knows nobody.
@@ -238,7 +240,8 @@ func (c *Core) Out() []Message {
 	return out
 }
 
-func (c *Core) send(to string, class Class, frame []byte) {
+// send sends a frame and returns the bytes of all its copies.
+func (c *Core) send(to string, class Class, frame []byte) uint64 {
 	copies := 1
 	if to == "" {
 		copies = 0
@@ -248,11 +251,13 @@ func (c *Core) send(to string, class Class, frame []byte) {
 			}
 		}
 		if copies == 0 {
-			return
+			return 0
 		}
 	}
-	c.stats.BytesByClass[class] += uint64(copies * len(frame))
+	bytes := uint64(copies * len(frame))
+	c.stats.BytesByClass[class] += bytes
 	c.out = append(c.out, Message{to, class, frame})
+	return bytes
 }
 
 // Tick does what time brings: it sends what was gathered and what peers lack,

@@ -70,7 +70,7 @@ func (c *Core) sendPages(now clock.Instant) {
 		}
 		for {
 			d := o.page.Since(int64(now), o.sent, c.cfg.BatchBytes)
-			c.send("", Live, encodePage(k, c.cfg.Self, &d))
+			c.stats.BytesByKind[k] += c.send("", Live, encodePage(k, c.cfg.Self, &d))
 			if o.sent = d.To; o.sent == o.page.At() {
 				break
 			}

@@ -167,7 +167,10 @@ func (c *Core) serve(now clock.Instant, p *peer) {
 		}
 		if frame != nil {
 			p.credit -= float64(len(frame))
-			c.send(p.name, Sync, frame)
+			bytes := c.send(p.name, Sync, frame)
+			if t.page != nil {
+				c.stats.BytesByKind[t.page.kind] += bytes
+			}
 		}
 		if done {
 			p.tasks[0] = task{}

@@ -51,8 +51,9 @@ type Node struct {
 	known   *addressBook
 	meta    meta
 
-	began clock.Instant
-	ready atomic.Bool // Ready was nil once
+	began  clock.Instant
+	warmed atomic.Bool // warm was true once
+	ready  atomic.Bool // Ready was nil once
 }
 
 // alone reports whether a node is in no mesh; a nil one is, too.
@@ -120,13 +121,19 @@ func (n *Node) Ready() error {
 	return nil
 }
 
-// warm reports whether the node has caught up with a peer, or has looked for one
+// warm reports whether the node has ever caught up with a peer, or looked for one
 // everywhere and found none.
 func (n *Node) warm() (warm bool) {
+	if n.warmed.Load() {
+		return true
+	}
 	looked := n.known.looked(n.deps.Endpoint.Self().Addr)
 	n.Do(func(now clock.Instant, c *core.Core) {
 		warm = c.Warm() || looked && !slices.ContainsFunc(c.Peers(now), func(p core.PeerState) bool { return p.Alive })
 	})
+	if warm {
+		n.warmed.Store(true)
+	}
 	return warm
 }
 

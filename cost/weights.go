@@ -28,5 +28,5 @@ type Weights struct {
 // DefaultWeights are the rates the product ships with: what rhizome-lab tune
 // found on set A, rounded. Those that it does not list are off.
 func DefaultWeights() Weights {
-	return Weights{OwnDecode: 0.3, PrefillExternality: 0.06, KVExternality: 0, QueueExternality: 1.4, HeadOfLineSlack: 4}
+	return Weights{OwnDecode: 0.14, PrefillExternality: 0.05, KVExternality: 0.06, QueueExternality: 1.6, HeadOfLineSlack: 4}
 }

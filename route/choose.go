@@ -11,8 +11,7 @@ import (
 // than what the model can know. The widest of them counts.
 type Margins struct {
 	// Steps is how many decode steps of the cheapest worker wide the band is at
-	// least: 0.1 are 0.6 ms on a small model's, 2 ms on a large. A fixed 0.5 ms
-	// would be a tenth of a step on one worker and a fortieth on another.
+	// least: 0.1 are 0.6 ms on a small model's, 2 ms on a large. Default 0.
 	Steps float64 `yaml:"steps" config:"zero"`
 	// Share is its width as a share of the least cost.
 	Share float64 `yaml:"share" config:"zero"`
@@ -23,7 +22,7 @@ type Margins struct {
 }
 
 // DefaultMargins are what the product ships with.
-func DefaultMargins() Margins { return Margins{Steps: 0.1, Share: 0.01, Peers: 1} }
+func DefaultMargins() Margins { return Margins{Steps: 0, Share: 0.003, Peers: 1} }
 
 // choice is which of r.cands is chosen, and why.
 type choice struct {

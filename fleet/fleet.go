@@ -129,8 +129,8 @@ func (f *Fleet) supervise(ctx context.Context, w *worker) {
 			models, err = w.models, nil
 		}
 		healthy := err == nil && len(models) > 0
-		for _, m := range w.members {
-			m.SetHealthy(healthy)
+		if !healthy {
+			w.setHealthy(false)
 		}
 		switch {
 		case told && answered == healthy: // nothing new
@@ -160,6 +160,9 @@ func (f *Fleet) supervise(ctx context.Context, w *worker) {
 		}
 		if healthy {
 			events.look(f.deps.Clock.Now(), f.cfg.WarmUp, w.members, f.deps.Log)
+		}
+		if healthy { // what it serves is known by now
+			w.setHealthy(true)
 		}
 		pause := f.cfg.ProbeInterval
 		if !healthy || !following && !f.hasTwin(w) {

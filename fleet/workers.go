@@ -30,6 +30,12 @@ type worker struct {
 	gone  chan struct{} // closed when this one is
 }
 
+func (w *worker) setHealthy(healthy bool) {
+	for _, m := range w.members {
+		m.SetHealthy(healthy)
+	}
+}
+
 // crew is who is in the fleet and what runs for them, guarded by Fleet.mu.
 type crew struct {
 	workers []*worker

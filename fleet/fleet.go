@@ -27,11 +27,14 @@ type Deps struct {
 	Log    *slog.Logger
 	// Resolver looks up the names of workers; nil: the system's.
 	Resolver discover.Resolver
-	// Mesh is what replicas share; nil for a replica that is alone. The fleet is
-	// to be made before it runs.
+	// Mesh is what replicas share, on the same Clock; nil for a replica that is
+	// alone. The fleet is to be made before it runs.
 	Mesh *mesh.Node
 	// Heard is called when a member's metrics were read; may be nil.
 	Heard func(*Member)
+	// Tell is called every few milliseconds while Run runs, where there is a
+	// Mesh: to put on its pages what peers should know; may be nil.
+	Tell func()
 }
 
 // Fleet watches the workers.
@@ -45,6 +48,8 @@ type Fleet struct {
 	followers map[kv.Target]*follower
 	told      map[kv.Target]map[core.Replica][]byte // what readers found out: see hearCache
 	boots     uint64                                // made up here
+
+	shares sharePages
 
 	readers bell // rings when other replicas may read which events
 
@@ -112,6 +117,9 @@ func (f *Fleet) publish() {
 	v := NewView(members, served)
 	v.pending = !f.crew.whole || slices.ContainsFunc(f.crew.workers, func(w *worker) bool { return w.models == nil && w.twin == nil })
 	f.view.Store(v)
+	if f.deps.Mesh != nil {
+		f.shares.show(members)
+	}
 }
 
 // supervise asks one worker for its models until ctx ends. Once it has named

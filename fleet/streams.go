@@ -92,6 +92,10 @@ func (f *Fleet) enter(node *mesh.Node) error {
 	}
 	f.mesh.HearStreams(streams{f})
 	f.mesh.HearPage(core.Caches, f.hearCache)
+	f.shares.said, f.shares.peers = make(map[kv.Target]map[*Peer]Share), make(map[core.Replica]*pagePeer)
+	f.mesh.HearPage(core.Loads, func(writer core.Replica, key string, value *crdt.PageItem) {
+		f.shares.hear(f.deps.Clock.Now(), writer, key, value)
+	})
 	f.mesh.Do(func(_ clock.Instant, c *core.Core) { f.core = c })
 	return nil
 }

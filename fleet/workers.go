@@ -154,6 +154,9 @@ func (f *Fleet) Run(ctx context.Context) {
 		f.start(w)
 	}
 	f.mu.Unlock()
+	if f.deps.Mesh != nil {
+		f.exchange(ctx)
+	}
 	<-ctx.Done()
 	f.mu.Lock()
 	f.crew.run = nil // nobody is started any more

@@ -11,6 +11,7 @@ import (
 	"github.com/rhizome-router/rhizome/fleet"
 	"github.com/rhizome-router/rhizome/index"
 	"github.com/rhizome-router/rhizome/kv"
+	"github.com/rhizome-router/rhizome/mesh"
 	"github.com/rhizome-router/rhizome/prompt"
 )
 
@@ -22,6 +23,10 @@ type Deps struct {
 	Clock  clock.Clock
 	// Learned is what is known of the tokens of text prompts; nil: nothing.
 	Learned *prompt.Learned
+	// Mesh is where other replicas are told what this one does, by Tell, and
+	// where it hears of them, on the same Clock; nil for a router that is alone.
+	// The router is to be made before the mesh runs.
+	Mesh *mesh.Node
 }
 
 // Router places requests. Its methods are safe for concurrent use.
@@ -51,6 +56,7 @@ type Router struct {
 		replicas int
 		delay    time.Duration
 	}
+	peering   *peering // nil: alone
 	agents    *agents
 	harnesses harnesses
 	queue     backlog
@@ -83,7 +89,7 @@ func New(cfg Config, deps Deps) *Router {
 	return &Router{
 		cfg: cfg, deps: deps, source: source, rand: rand.New(source), sizes: prompt.NewCalibration(),
 		output: cost.NewOutputLength(), classAt: make(map[ClassKey]*class), classes: make(map[*cost.Fit]*class), traffic: newTraffic(), sessions: newSessions(), agents: newAgents(), ring: newRing(cfg.Explained),
-		audits: newAudits(),
+		audits: newAudits(), peering: newPeering(deps.Mesh),
 	}
 }
 
@@ -226,6 +232,7 @@ func (r *Router) book(now clock.Instant, q Query, request cost.Request, z *sizin
 	}
 	seen, predicted := r.watch(now, c), r.predict(now, c, q.Prompt)
 	c.member.Ledger.Book(now, b)
+	r.peering.touch(c.member)
 	d := &Decision{
 		ID: q.ID, Target: c.member.Target, Worker: c.member.Worker,
 		PredictedCachedTokens: int(c.hit.Tokens()),
@@ -258,6 +265,7 @@ func (r *Router) FirstByte(d *Decision) {
 	class := r.constants(d.member)
 	d.member.Ledger.FirstToken(now, d.booking, tokenTime(&class, d.member.Ledger.InFlight()))
 	d.member.FirstToken(now, d.booking.UncachedTokens)
+	r.peering.touch(d.member)
 	d.seen.first, d.seen.firstAt = d.member.Ledger.Work(now, &class), now
 	if d.query.Stream {
 		d.seen.class.residuals.Observe(d.PredictedTTFT.Seconds(), ttft.Seconds())
@@ -283,8 +291,10 @@ func (r *Router) Done(d *Decision, o Outcome) {
 	if o.Result == Completed {
 		d.observeConfirm(&o.Usage)
 		r.learn(now, d, o.Usage)
+		r.peering.ended(now.Sub(d.bookedAt))
 	}
 	d.member.Ledger.Release(now, d.booking)
+	r.peering.touch(d.member)
 	r.endStep(now, d, &o)
 	defer r.freed(now, d.member)
 	r.settlePromise(now, d, o)

@@ -12,6 +12,7 @@ import (
 	"github.com/rhizome-router/rhizome/fleet"
 	"github.com/rhizome-router/rhizome/index"
 	"github.com/rhizome-router/rhizome/kv"
+	"github.com/rhizome-router/rhizome/mesh/core"
 	"github.com/rhizome-router/rhizome/prompt"
 	"github.com/rhizome-router/rhizome/route"
 	"github.com/rhizome-router/rhizome/sim/policy"
@@ -34,6 +35,7 @@ type product struct {
 	clock    *clock.Virtual
 	shares   []route.MemberShare
 	told     []fleet.Share
+	peers    map[int]*fleet.Peer // the other replicas, by number
 	tellFrom clock.Instant
 	peered   bool
 }
@@ -48,7 +50,7 @@ type productConfig struct {
 // newProduct returns a replica that has heard of its workers and seen nothing.
 func newProduct(sc *Scenario, cfg productConfig) (*product, error) {
 	p := &product{
-		numbers: make(map[kv.Target]int), live: make(map[uint64]*route.Decision), clock: cfg.Clock, peered: sc.Replicas > 1,
+		numbers: make(map[kv.Target]int), peers: make(map[int]*fleet.Peer), live: make(map[uint64]*route.Decision), clock: cfg.Clock, peered: sc.Replicas > 1,
 		ids: engine.Identity{Engine: engine.VLLM, Events: "simulated", BlockTokens: sc.BlockTokens},
 	}
 	if sc.Fleet.Profile == SGLangLoads {
@@ -218,7 +220,13 @@ type workerShare struct {
 
 // Hear implements [policy.Peer].
 func (p *product) Hear(now clock.Instant, from int, said any) {
+	peer := p.peers[from]
+	if peer == nil {
+		peer = fleet.NewPeer(core.Replica{Name: fmt.Sprintf("%03d", from)})
+		p.peers[from] = peer
+	}
+	peer.Heard(now)
 	for _, s := range said.([]workerShare) {
-		p.members[s.worker].HearShare(now, from, s.share)
+		p.members[s.worker].HearShare(peer, s.share)
 	}
 }

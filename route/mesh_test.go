@@ -1,0 +1,262 @@
+package route
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/cost"
+	"github.com/rhizome-router/rhizome/engine"
+	"github.com/rhizome-router/rhizome/fleet"
+	"github.com/rhizome-router/rhizome/index"
+	"github.com/rhizome-router/rhizome/kv"
+	"github.com/rhizome-router/rhizome/mesh"
+	"github.com/rhizome-router/rhizome/mesh/core"
+	"github.com/rhizome-router/rhizome/prompt"
+	"github.com/rhizome-router/rhizome/transport"
+)
+
+// A pond is routers in one process that share what they know over a network in
+// memory, in the virtual time of a bubble. Nothing runs on their workers.
+type pond struct {
+	t     *testing.T
+	net   *transport.Network
+	addrs []string
+	specs []engine.Spec
+	id    engine.Identity
+	all   []*swimmer
+}
+
+// swimmer is one replica.
+type swimmer struct {
+	*Router
+	clock    clock.Clock
+	node     *mesh.Node
+	fleet    *fleet.Fleet
+	index    *index.Index
+	inlets   []*fleet.Inlet
+	endpoint *transport.Endpoint
+	stop     func()
+}
+
+// newPond starts replicas, each of which knows all workers; id is what the
+// workers are.
+func newPond(t *testing.T, replicas, workers int, id engine.Identity) *pond {
+	p := &pond{t: t, net: transport.NewNetwork(1), id: id}
+	t.Cleanup(p.net.Close)
+	p.net.Faulty(transport.Faults{Delay: time.Millisecond})
+	for i := range workers {
+		spec, err := engine.Spec{URL: fmt.Sprintf("http://127.0.0.1:%d", 18000+i)}.Canonical()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.specs = append(p.specs, spec)
+	}
+	for i := range replicas {
+		p.addrs = append(p.addrs, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 7400).String())
+	}
+	for i := range replicas {
+		p.all = append(p.all, p.start(i, uint64(i)))
+	}
+	p.within(5*time.Second, "all replicas are connected", func() bool {
+		for _, s := range p.all {
+			if s.connected() != replicas-1 {
+				return false
+			}
+		}
+		return true
+	})
+	return p
+}
+
+func (p *pond) start(i int, seed uint64) *swimmer {
+	cfg := mesh.Config{Transport: transport.Config{Cluster: "pond", Secrets: []string{strings.Repeat("0123456789abcdef", 3)}}, Peers: p.addrs}
+	s := &swimmer{index: index.New(index.Config{}), clock: clock.Real()}
+	var err error
+	if s.endpoint, err = p.net.Listen(p.addrs[i], cfg.Transport, transport.Options{Boot: fmt.Sprintf("r%d-%d", i, seed)}); err != nil {
+		p.t.Fatal(err)
+	}
+	log, approx := slog.New(slog.DiscardHandler), index.NewApprox(index.ApproxConfig{MaxEntries: 1 << 12})
+	if s.node, err = mesh.New(cfg, mesh.Deps{Endpoint: s.endpoint, Clock: s.clock, Log: log, Seed: seed}); err != nil {
+		p.t.Fatal(err)
+	}
+	s.fleet, err = fleet.New(fleet.Config{}, fleet.Deps{Index: s.index, Approx: approx, Clock: s.clock, Log: log, Mesh: s.node}, p.specs,
+		func(engine.Spec) (cost.Class, error) { return cost.Generic(), nil })
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for w := range p.specs {
+		s.inlets = append(s.inlets, s.fleet.Admit(w, p.id, []engine.Model{{ID: "m"}})[0])
+	}
+	s.Router = New(Config{Policy: Rhizome, Weights: cost.DefaultWeights(), NearTie: DefaultMargins(), Explained: 8, Seed: seed},
+		Deps{Fleet: s.fleet, Index: s.index, Approx: approx, Clock: s.clock, Mesh: s.node})
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := s.node.Run(ctx); err != nil {
+			p.t.Error(err)
+		}
+	})
+	wg.Go(func() {
+		for s.clock.Sleep(ctx, 5*time.Millisecond) == nil {
+			s.fleet.Listen()
+			s.Tell()
+		}
+	})
+	s.stop = func() { cancel(); wg.Wait() }
+	return s
+}
+
+func (p *pond) stopAll() {
+	for _, s := range p.all {
+		s.stop()
+	}
+	time.Sleep(10 * time.Second) // probes of memberlist outlive it, and the bubble's clock stands at the end
+}
+
+func (s *swimmer) connected() (up int) {
+	s.node.Do(func(now clock.Instant, c *core.Core) {
+		for _, peer := range c.Peers(now) {
+			if peer.Up {
+				up++
+			}
+		}
+	})
+	return up
+}
+
+// within waits in virtual time until a thing is so.
+func (p *pond) within(d time.Duration, what string, is func() bool) {
+	p.t.Helper()
+	for began := time.Now(); !is(); time.Sleep(time.Millisecond) {
+		if time.Since(began) > d {
+			p.t.Fatalf("after %v not yet: %s", d, what)
+		}
+	}
+}
+
+// place has a replica decide on a prompt.
+func (s *swimmer) place(t *testing.T, q Query) *Decision {
+	t.Helper()
+	d, err := s.Decide(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func (s *swimmer) worker(t kv.Target) *fleet.Member {
+	for _, m := range s.fleet.View().Members {
+		if m.Target == t {
+			return m
+		}
+	}
+	return nil
+}
+
+// ids is a prompt of n token ids that no other number's has.
+func ids(no, n int) *prompt.Request {
+	p := &prompt.Request{Kind: prompt.Completion, Model: "m", Stream: true, N: 1, Prompts: 1, MaxTokens: 100, Tokens: make([]uint32, n)}
+	for j := range p.Tokens {
+		p.Tokens[j] = uint32(no*100_000 + j)
+	}
+	return p
+}
+
+var withEvents = engine.Identity{Engine: engine.VLLM, Events: "simulated", BlockTokens: 16}
+
+// 256 requests in flight at once that three replicas place, nothing cached and 8
+// workers idle, all at once or within a fifth of a second: nobody is herded.
+func TestConcurrentColdRequestsSpreadOverReplicas(t *testing.T) {
+	const requests, workers, replicas = 256, 8, 3
+	for _, gap := range []time.Duration{0, time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPond(t, replicas, workers, withEvents)
+			defer p.stopAll()
+			var all sync.WaitGroup
+			targets := make([]kv.Target, requests)
+			for who, s := range p.all {
+				all.Go(func() {
+					for i := who; i < requests; i += replicas {
+						targets[i] = s.place(t, Query{ID: fmt.Sprint(i), Prompt: ids(i, 320)}).Target
+						time.Sleep(gap)
+					}
+				})
+			}
+			all.Wait()
+			load, most := make(map[kv.Target]int), 0
+			for _, target := range targets {
+				load[target]++
+				most = max(most, load[target])
+			}
+			if mean := float64(requests) / workers; float64(most) > 1.5*mean {
+				t.Errorf("every %v: one worker got %d, the mean is %v", gap, most, mean)
+			}
+		})
+	}
+}
+
+// What a replica has in flight the others know within some milliseconds. Once it
+// was killed they forget it, and what it still says when it was not.
+func TestLoadsOfAKilledReplicaVanish(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPond(t, 3, 1, withEvents)
+		defer p.stopAll()
+		target := p.all[0].fleet.View().Members[0].Target
+		sees := func(i int) fleet.Share { return p.all[i].worker(target).PeerShare(p.all[i].clock.Now()) }
+		// A short request tells how long they take.
+		short := p.all[2].place(t, Query{ID: "short", Prompt: ids(1000, 320)})
+		time.Sleep(500 * time.Millisecond)
+		p.all[2].FirstByte(short)
+		time.Sleep(500 * time.Millisecond)
+		p.all[2].Done(short, Outcome{Result: Completed, Usage: Usage{CachedTokens: -1}})
+		var placed []*Decision
+		for i := range 20 {
+			placed = append(placed, p.all[2].place(t, Query{ID: fmt.Sprint(i), Prompt: ids(i, 320)}))
+		}
+		p.within(20*time.Millisecond, "the others know", func() bool { return sees(0).InFlight == 20 && sees(1).InFlight == 20 })
+		if s := sees(0); s.QueuedTokens < 6000 || s.QueuedSeqs != 20 {
+			t.Errorf("a peer has %+v in flight", s)
+		}
+		p.all[2].FirstByte(placed[0])
+		p.within(20*time.Millisecond, "the others know of a first token", func() bool { return sees(0).Decoding == 1 && sees(0).QueuedSeqs == 19 })
+		time.Sleep(10 * time.Second)
+		if s := sees(0); s.InFlight != 20 || s.Decoding != 1 {
+			t.Errorf("of a replica with long requests that can be heard %+v counts", s)
+		}
+		p.all[2].endpoint.Crash()
+		time.Sleep(silent)
+		if s := sees(0); s.InFlight != 20 {
+			t.Errorf("%+v counts of a replica that is silent for less than three heartbeats", s)
+		}
+		time.Sleep(1500 * time.Millisecond)
+		if s := sees(0); s.InFlight < 5 || s.InFlight > 15 {
+			t.Errorf("%+v counts of a replica that is silent for about a mean request time", s)
+		}
+		p.within(7*time.Second, "the others forget", func() bool { return sees(0) == (fleet.Share{}) && sees(1) == (fleet.Share{}) })
+		time.Sleep(70 * time.Second)
+		for i := range 2 {
+			p.all[i].node.Do(func(_ clock.Instant, c *core.Core) {
+				if at, ok := c.Heard(core.Loads, p.all[2].self()); ok {
+					t.Errorf("the page of a replica that died long ago, last heard at %v, is still there", at)
+				}
+			})
+		}
+	})
+}
+
+// silent is for how long a replica may be silent at least before anybody thinks
+// anything of it.
+const silent = 450 * time.Millisecond
+
+func (s *swimmer) self() (r core.Replica) {
+	s.node.Do(func(_ clock.Instant, c *core.Core) { r = c.Self() })
+	return r
+}

@@ -17,7 +17,7 @@ import (
 
 // enterMesh opens the mesh's port and makes the node behind it, where the
 // configuration names a mesh; else there is neither.
-func (r *replica) enterMesh(cfg config.Config, seed uint64, registry prometheus.Registerer) (err error) {
+func (r *replica) enterMesh(cfg config.Config, since clock.Clock, seed uint64, registry prometheus.Registerer) (err error) {
 	if !cfg.Mesh.Enabled() {
 		return nil
 	}
@@ -28,7 +28,7 @@ func (r *replica) enterMesh(cfg config.Config, seed uint64, registry prometheus.
 	if err != nil {
 		return err
 	}
-	r.node, err = mesh.New(cfg.Mesh, mesh.Deps{Endpoint: r.endpoint, Clock: clock.Real(), Log: r.log, StreamLog: cfg.Fleet.StreamLog(), Seed: seed})
+	r.node, err = mesh.New(cfg.Mesh, mesh.Deps{Endpoint: r.endpoint, Clock: since, Log: r.log, StreamLog: cfg.Fleet.StreamLog(), Seed: seed})
 	if err != nil {
 		return err
 	}

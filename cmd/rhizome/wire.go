@@ -89,12 +89,12 @@ func (r *replica) build(cfg config.Config) (err error) {
 
 	cfg.Index.Seed, cfg.Approx.Seed, cfg.Route.Seed = seed, seed, seed
 	prefixes, sent := index.New(cfg.Index), index.NewApprox(cfg.Approx)
-	if err := r.enterMesh(cfg, seed, registry); err != nil {
+	if err := r.enterMesh(cfg, time, seed, registry); err != nil {
 		return err
 	}
 	cfg.Fleet.Guard.Own = r.listensAt
 	r.fleet, err = fleet.New(cfg.Fleet, fleet.Deps{Index: prefixes, Approx: sent, Clock: time, Log: r.log, Mesh: r.node,
-		Heard: func(m *fleet.Member) { r.router.Examine(m) }}, cfg.Workers, classOf)
+		Heard: func(m *fleet.Member) { r.router.Examine(m) }, Tell: func() { r.router.Tell() }}, cfg.Workers, classOf)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (r *replica) build(cfg config.Config) (err error) {
 	if err := r.discover(cfg); err != nil {
 		return err
 	}
-	deps := route.Deps{Fleet: r.fleet, Index: prefixes, Approx: sent, Clock: time}
+	deps := route.Deps{Fleet: r.fleet, Index: prefixes, Approx: sent, Clock: time, Mesh: r.node}
 	registry.MustRegister(newConfigMetrics(&r.inForce), r.fleet.Collector(), r.registry.Collector())
 	keep := &keeper{dir: state.Dir{Path: cfg.State.Dir, MaxBytes: cfg.State.MaxBytes}, log: r.log}
 	if cfg.Prompt.Learn == prompt.On || cfg.Prompt.Tokenize == prompt.TokenizeEngine {

@@ -58,6 +58,7 @@ func (r *Registry) restore(spec engine.Spec) (kv.WorkerID, bool) {
 	for _, name := range r.order {
 		layers = append(layers, r.sources[name].found)
 	}
+	layers = append(layers, r.peers.found)
 	var first kv.WorkerID
 	found := false
 	for _, f := range slices.Concat(layers...) {

@@ -7,12 +7,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/engine"
 	"github.com/rhizome-router/rhizome/engine/discover"
 	"github.com/rhizome-router/rhizome/kv"
+	"github.com/rhizome-router/rhizome/mesh/core"
 )
 
 // ErrNoWorker says that no worker has the id.
@@ -22,6 +24,7 @@ var ErrNoWorker = errors.New("no worker has this id")
 const (
 	fromAdmin  = "admin"
 	fromStatic = "config"
+	fromPeers  = "peers"
 )
 
 // Registry is who is to be in a fleet: it puts together what the configuration
@@ -29,6 +32,10 @@ const (
 // the fleet each time it changes. What the admin API decided goes before all
 // else and lasts until it is undone, or the router ends. It is safe for
 // concurrent use.
+//
+// In a mesh, what the admin API of any replica decided holds for all, and what
+// others list comes after all that this one does: a worker is in the fleet while
+// a live replica lists it. See [Registry.Run].
 type Registry struct {
 	fleet *Fleet
 
@@ -40,6 +47,15 @@ type Registry struct {
 	removed map[kv.WorkerID]bool // by the admin API
 	drained map[kv.WorkerID]bool // by the admin API
 	present []Wanted             // as assigned last
+
+	// What follows is used in a mesh only; heard is nil without one.
+	heard    *peersHeard
+	taken    atomic.Uint64     // changes of heard that were gone by
+	caughtUp atomic.Bool       // all of heard was, once Ready was nil
+	peers    sourceState       // what other replicas list
+	listed   map[string]string // records as told to them, by name
+	obeyed   map[string]string // orders that this replica goes by, told or heard, by key
+	decided  map[string]string // what orders returned when they were last told or heard
 }
 
 // sourceState is what one source said last.
@@ -53,9 +69,15 @@ type sourceState struct {
 }
 
 // NewRegistry returns the registry of a fleet, which begins with the workers
-// that the fleet has as those of the configuration.
+// that the fleet has as those of the configuration. In a mesh it is to be made
+// before that runs.
 func NewRegistry(f *Fleet) *Registry {
 	r := &Registry{fleet: f, sources: make(map[string]*sourceState), removed: make(map[kv.WorkerID]bool), drained: make(map[kv.WorkerID]bool)}
+	if f.deps.Mesh != nil {
+		r.heard, r.obeyed = newPeersHeard(), make(map[string]string)
+		f.mesh.HearPage(core.Workers, r.heard.worker)
+		f.mesh.HearRows(core.Orders, r.heard.order)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, w := range f.crew.workers {
@@ -185,6 +207,7 @@ func (r *Registry) assign() error {
 		return err
 	}
 	r.present = present
+	r.tellPeers()
 	return nil
 }
 
@@ -208,6 +231,7 @@ func (r *Registry) merge() []Wanted {
 	for _, name := range r.order {
 		m.layer(name, r.sources[name].found)
 	}
+	m.layer(fromPeers, r.peers.found)
 	all := m.all[:0]
 	for _, w := range m.all {
 		id := r.fleet.idOf(w.Spec)
@@ -259,6 +283,22 @@ func (f *Fleet) idOf(spec engine.Spec) kv.WorkerID {
 // what Fleet.Ready says, while a source has not told its list and the time to
 // warm up is not over. No worker at all is no reason where all have told that.
 func (r *Registry) Ready() error {
+	if r.heard != nil && !r.caughtUp.Load() {
+		r.heard.mu.Lock()
+		behind := r.heard.changes != r.taken.Load()
+		r.heard.mu.Unlock()
+		if behind {
+			return errors.New("still taking in the workers that other replicas list")
+		}
+	}
+	if err := r.ready(); err != nil {
+		return err
+	}
+	r.caughtUp.Store(true)
+	return nil
+}
+
+func (r *Registry) ready() error {
 	r.mu.Lock()
 	missing, none := r.missing(), len(r.present) == 0
 	r.mu.Unlock()
@@ -299,6 +339,10 @@ func (r *Registry) Describe() DiscoveryState {
 	for _, name := range r.order {
 		s := r.sources[name]
 		d.Sources = append(d.Sources, SourceState{Name: name, Workers: len(s.found), AgeSeconds: r.age(s).Seconds(), Fault: s.fault, Failures: s.failures, Refused: s.refused})
+	}
+	if r.heard != nil {
+		p := &r.peers
+		d.Sources = append(d.Sources, SourceState{Name: fromPeers, Workers: len(p.found), AgeSeconds: r.age(p).Seconds(), Refused: p.refused})
 	}
 	for _, f := range r.added {
 		d.Added = append(d.Added, r.fleet.idOf(f.Spec).String())

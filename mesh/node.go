@@ -59,6 +59,15 @@ type Node struct {
 // alone reports whether a node is in no mesh; a nil one is, too.
 func (n *Node) alone() bool { return n == nil || n.deps.Endpoint == nil }
 
+// Host returns the address that peers reach this replica's host at; the zero
+// address for a node that is in no mesh.
+func (n *Node) Host() netip.Addr {
+	if n.alone() {
+		return netip.Addr{}
+	}
+	return n.deps.Endpoint.Self().Addr.Addr()
+}
+
 // New returns a node that is not in the mesh yet; those who want to be told what
 // it learns say so next, by HearStreams and the like. Without an endpoint it is
 // alone for good.

@@ -175,10 +175,10 @@ func (r *replica) abandon() {
 
 // ready says why this replica should get no traffic yet.
 func (r *replica) ready() error {
-	if err := r.registry.Ready(); err != nil {
+	if err := r.node.Ready(); err != nil {
 		return err
 	}
-	return r.node.Ready()
+	return r.registry.Ready()
 }
 
 // setFront has g serve the requests that come from now on.
@@ -205,6 +205,7 @@ func (r *replica) run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	var adminErr error
 	wg.Go(func() { r.fleet.Run(house) })
+	wg.Go(func() { r.registry.Run(house) })
 	wg.Go(func() { r.discovery.Run(house) })
 	if r.learner != nil {
 		wg.Go(func() { r.learner.Run(house) })

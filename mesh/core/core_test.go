@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/crdt"
 )
 
@@ -197,5 +198,42 @@ func TestChaos(t *testing.T) {
 			}
 			g.settleWithin(5 * time.Second)
 		})
+	}
+}
+
+// A vector that comes before its sender can be asked for anything is asked for
+// again once it can be; the replica is not warm until then.
+func TestVectorBeforeTheConnection(t *testing.T) {
+	a, b := New(Config{Self: Replica{Name: "a"}}, discard{}), New(Config{Self: Replica{Name: "b"}}, discard{})
+	a.Put(0, Workers, "w", []byte("1"), 0)
+	a.Set(0, Orders, "w", 0, []byte("2"))
+	pass := func(from, to *Core) {
+		for _, m := range from.Out() {
+			if err := to.Receive(1, from.Self().Name, m.Frame); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	a.Up(1, "b")
+	pass(a, b) // which can't answer
+	b.Out()
+	if b.Warm() {
+		t.Error("warm, though nothing was asked for")
+	}
+	b.Up(1, "a")
+	for now := range clock.Instant(4) {
+		b.Tick(now * 5e6)
+		pass(b, a)
+		a.Tick(now * 5e6)
+		pass(a, b)
+	}
+	if row, ok := b.Row(Orders, "w"); !ok || string(row.Value) != "2" {
+		t.Errorf("the row is %v", row)
+	}
+	if p := b.pages[pageID{Workers, a.Self()}]; p == nil || p.copy.Len() != 1 {
+		t.Errorf("the page is %+v", p)
+	}
+	if !b.Warm() {
+		t.Error("not warm")
 	}
 }

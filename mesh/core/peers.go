@@ -26,6 +26,7 @@ type peer struct {
 	parts    map[crdt.StreamID]*assembly // of snapshots that it sends
 
 	behind    bool // something was lost between us: vectors are due
+	unheard   bool // its vector came before it could be asked for anything
 	vectorAt  clock.Instant
 	lastFrame clock.Instant
 }
@@ -85,7 +86,8 @@ func (c *Core) Up(now clock.Instant, name string) {
 	p.credit, p.creditAt = 0, now
 	clear(p.parts)
 	c.introduce(p)
-	c.sendVector(now, p, false)
+	c.sendVector(now, p, p.unheard)
+	p.unheard = false
 }
 
 // Down says that no connection to a peer stands.

@@ -120,7 +120,11 @@ func (c *Core) readVector(now clock.Instant, p *peer, r *wire.Reader) {
 	if r.Err() != nil {
 		return
 	}
-	c.met = true
+	if p.up {
+		c.met = true
+	} else {
+		p.unheard = true
+	}
 	if reply {
 		p.told = 0 // it may have missed them
 		c.introduce(p)

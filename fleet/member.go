@@ -45,6 +45,7 @@ type Member struct {
 	signals atomic.Pointer[Signals]
 	// sentTokens counts what was sent, for a worker without KV events.
 	sentTokens atomic.Uint64
+	peersSent  atomic.Uint64 // the same by other replicas
 	stall      stall
 	welcome    welcome
 	precision  precision
@@ -172,8 +173,14 @@ func (m *Member) Clock(c *Cache) uint64 {
 	if c.Known == ByEvents {
 		return c.StoredTokens
 	}
-	return m.sentTokens.Load()
+	return m.sentTokens.Load() + m.peersSent.Load()
 }
+
+// SentTokens is what this replica sent there, as Sent counted it.
+func (m *Member) SentTokens() uint64 { return m.sentTokens.Load() }
+
+// SetPeersSent records what the other replicas sent there.
+func (m *Member) SetPeersSent(tokens uint64) { m.peersSent.Store(tokens) }
 
 // Sent counts tokens that a request sent there makes the cache take in.
 func (m *Member) Sent(uncachedTokens int) { m.sentTokens.Add(uint64(max(0, uncachedTokens))) }

@@ -91,6 +91,33 @@ func (a *Approx) set(key uint64, s Slot) *approxSet {
 // Touch records that a prompt with the chunks keys went to slot s when s's
 // clock stood at clockTokens. Slots of 1 Mi and more are ignored.
 func (a *Approx) Touch(s Slot, keys []kv.Key, clockTokens uint64) {
+	a.touch(s, keys, clockTokens, false)
+}
+
+// Merge records what another observer saw: like Touch, but a chunk that was
+// touched here at that clock or later stays as it is.
+func (a *Approx) Merge(s Slot, keys []kv.Key, clockTokens uint64) {
+	a.touch(s, keys, clockTokens, true)
+}
+
+// Stale appends to dst the keys that were not touched on slot s, or before its
+// clock stood at since.
+func (a *Approx) Stale(s Slot, keys []kv.Key, since uint64, dst []kv.Key) []kv.Key {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	_, known := slices.BinarySearch(a.active, s)
+	for _, k := range keys {
+		if known {
+			if clock, ok := a.find(uint64(k), s); ok && clock >= since {
+				continue
+			}
+		}
+		dst = append(dst, k)
+	}
+	return dst
+}
+
+func (a *Approx) touch(s Slot, keys []kv.Key, clockTokens uint64, keepNewer bool) {
 	if s >= maxApproxSlots || len(keys) == 0 {
 		return
 	}
@@ -108,6 +135,9 @@ func (a *Approx) Touch(s Slot, keys []kv.Key, clockTokens uint64) {
 		for _, k := range batch {
 			set := a.set(uint64(k), s)
 			i := a.place(set, uint64(k), s)
+			if keepNewer && set.keys[i] == uint64(k) && set.marks[i] != 0 && slotOf(set.marks[i]) == s && a.alive(set.marks[i]) && set.clocks[i] >= clockTokens {
+				continue
+			}
 			set.keys[i], set.clocks[i], set.marks[i] = uint64(k), clockTokens, a.now<<approxSlotBits|uint64(s)
 		}
 	}

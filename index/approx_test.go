@@ -132,3 +132,28 @@ func BenchmarkApprox(b *testing.B) {
 		})
 	}
 }
+
+// Merging what others saw gives the same whatever comes first, and makes
+// nothing younger or older than the latest that anybody saw.
+func TestApproxMergeKeepsTheLatest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := index.NewApprox(index.ApproxConfig{MaxEntries: 1 << 10})
+		latest := make(map[kv.Key]uint64)
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			k, clock := kv.Key(rapid.Uint64Range(1, 8).Draw(t, "key")), rapid.Uint64Range(1, 1000).Draw(t, "clock")
+			a.Merge(3, []kv.Key{k}, clock)
+			latest[k] = max(latest[k], clock)
+		}
+		for k, clock := range latest {
+			if s := a.Stale(3, []kv.Key{k}, clock, nil); len(s) != 0 {
+				t.Fatalf("key %d is older than %d", k, clock)
+			}
+			if s := a.Stale(3, []kv.Key{k}, clock+1, nil); len(s) != 1 {
+				t.Fatalf("key %d is younger than %d", k, clock)
+			}
+		}
+		if s := a.Stale(4, []kv.Key{1}, 0, nil); len(s) != 1 {
+			t.Fatal("what was never sent to a slot is not stale there")
+		}
+	})
+}

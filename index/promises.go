@@ -97,6 +97,18 @@ func (x *Index) Begin(s Slot, keys []kv.Key, deadline clock.Instant) Ticket {
 	return t.no
 }
 
+// Promised returns the blocks that an open ticket promised when it began: those
+// that were not confirmed on HBM then.
+func (x *Index) Promised(no Ticket) []kv.Key {
+	p := &x.promises
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t, ok := p.tickets[no]; ok {
+		return slices.Clone(t.keys)
+	}
+	return nil
+}
+
 // Extend sets a ticket's deadline anew, to a later or an earlier instant. It
 // reports whether the ticket is still open.
 func (x *Index) Extend(no Ticket, deadline clock.Instant) bool {

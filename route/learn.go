@@ -50,6 +50,7 @@ func (r *Router) classOf(m *fleet.Member, model string) *class {
 			// A state that can't be restored is as good as none.
 			_ = c.fit.Restore(c.base, saved)
 		}
+		r.peering.adopt(c)
 		r.classAt[key], r.classes[c.fit] = c, c
 	}
 	m.ClassFit = c.fit

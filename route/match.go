@@ -222,11 +222,17 @@ func (r *Router) promise(now clock.Instant, d *Decision, c *candidate) {
 		keys = d.query.TokenKeys(c.form)
 	}
 	if len(keys) > 0 {
-		d.ticket = r.deps.Index.Begin(d.slot, keys, now.Add(c.group.promiseLife(d.PredictedTTFT)))
+		deadline := now.Add(c.group.promiseLife(d.PredictedTTFT))
+		d.ticket = r.deps.Index.Begin(d.slot, keys, deadline)
+		r.peering.promise(d, ticketBegins, deadline)
 	}
 	keys, _ = sentKeys(d.query)
 	d.member.Sent(int(d.booking.UncachedTokens + d.booking.OutputTokens))
-	r.deps.Approx.Touch(d.slot, keys, d.member.Clock(&c.cache))
+	clock := d.member.Clock(&c.cache)
+	r.deps.Approx.Touch(d.slot, keys, clock)
+	if c.form.BlockTokens == 0 {
+		r.peering.sent(c, keys, clock)
+	}
 }
 
 // settlePromise ends what a decision promised, unless the worker got to
@@ -237,7 +243,9 @@ func (r *Router) settlePromise(now clock.Instant, d *Decision, o Outcome) {
 	}
 	if o.Result == Completed {
 		r.deps.Index.Extend(d.ticket, now.Add(confirmLag))
+		r.peering.promise(d, ticketFirstToken, now.Add(confirmLag))
 		return
 	}
 	r.deps.Index.End(d.ticket)
+	r.peering.promise(d, ticketEnds, now)
 }

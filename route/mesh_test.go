@@ -260,3 +260,123 @@ func (s *swimmer) self() (r core.Replica) {
 	s.node.Do(func(_ clock.Instant, c *core.Core) { r = c.Self() })
 	return r
 }
+
+// A prompt that is on its way to a worker by one replica is a hit there for the
+// others, before any event tells so; and no longer once the request failed, or
+// its replica is dead.
+func TestPromisesAreHitsOnOtherReplicas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPond(t, 3, 4, withEvents)
+		defer p.stopAll()
+		for _, in := range p.all[0].inlets {
+			in.Feed(engine.FeedEvent{Kind: engine.FeedConnected}) // names the caches' lives
+		}
+		time.Sleep(50 * time.Millisecond)
+		held := func(s *swimmer, d *Decision, q *prompt.Request) int {
+			for _, h := range s.index.Match(q.TokenKeys(prompt.Form{BlockTokens: 16}), nil) {
+				if h.Slot == s.worker(d.Target).Cache().Slot {
+					return h.Promised.Len()
+				}
+			}
+			return 0
+		}
+		a, b, c := p.all[0], p.all[1], p.all[2]
+		long := ids(1, 16*512)
+		first := b.place(t, Query{ID: "first", Prompt: long})
+		p.within(20*time.Millisecond, "the others know of the promise", func() bool { return held(a, first, long) == 512 && held(c, first, long) == 512 })
+		if d := a.place(t, Query{ID: "again", Prompt: long}); d.Target != first.Target || d.PredictedCachedTokens < 8000 {
+			t.Errorf("another replica sends the same prompt to %v with %d tokens cached, the first is on its way to %v", d.Target, d.PredictedCachedTokens, first.Target)
+		}
+		// A first token leaves two seconds for the events.
+		b.FirstByte(first)
+		time.Sleep(1900 * time.Millisecond)
+		if held(c, first, long) != 512 {
+			t.Error("the promise is gone before its events can have come")
+		}
+
+		failed := ids(2, 16*512)
+		d := b.place(t, Query{ID: "failed", Prompt: failed})
+		p.within(20*time.Millisecond, "the others know of the promise", func() bool { return held(c, d, failed) == 512 })
+		b.Done(d, Outcome{Result: Failed})
+		p.within(20*time.Millisecond, "it is taken back", func() bool { return held(c, d, failed) == 0 && held(a, d, failed) == 0 })
+
+		short := ids(3, 16*fewBlocks)
+		d = b.place(t, Query{ID: "short", Prompt: short})
+		time.Sleep(50 * time.Millisecond)
+		if held(c, d, short) != 0 {
+			t.Error("peers are told of a promise of few blocks")
+		}
+
+		killed := ids(4, 16*512)
+		d = b.place(t, Query{ID: "killed", Prompt: killed})
+		p.within(20*time.Millisecond, "the others know of the promise", func() bool { return held(c, d, killed) == 512 })
+		b.endpoint.Crash()
+		p.within(15*time.Second, "a dead replica's promise is void", func() bool { return held(c, d, killed) == 0 })
+	})
+}
+
+// What one replica sent to workers without KV events the others know, also one
+// that joins later; told, it is as old there as where it was sent.
+func TestSentIsSharedWhereNoEventsTell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPond(t, 2, 4, engine.Identity{Engine: engine.VLLM, BlockTokens: 16})
+		defer p.stopAll()
+		a, b := p.all[0], p.all[1]
+		long := ids(1, 64*100)
+		first := a.place(t, Query{ID: "first", Prompt: long})
+		a.FirstByte(first)
+		a.Done(first, Outcome{Result: Completed, Usage: Usage{CachedTokens: -1}})
+		time.Sleep(50 * time.Millisecond)
+		d := b.place(t, Query{ID: "again", Prompt: long})
+		if d.Target != first.Target || d.PredictedCachedTokens < 6000 {
+			t.Errorf("another replica sends the same prompt to %v with %d tokens cached, the first went to %v", d.Target, d.PredictedCachedTokens, first.Target)
+		}
+		b.FirstByte(d)
+		b.Done(d, Outcome{Result: Completed, Usage: Usage{CachedTokens: -1}})
+		time.Sleep(50 * time.Millisecond)
+		ma, mb := a.worker(d.Target), b.worker(d.Target)
+		ca, cb := ma.Cache(), mb.Cache()
+		if x, y := ma.Clock(&ca), mb.Clock(&cb); x != y || x < 6400 {
+			t.Errorf("the replicas' clocks of the cache stand at %d and %d", x, y)
+		}
+		b.stop()
+		p.all[1] = p.start(1, 77)
+		late := p.all[1]
+		p.within(10*time.Second, "it is connected", func() bool { return late.connected() == 1 })
+		time.Sleep(11 * time.Second) // replicas compare what they have every 10 s
+		if d := late.place(t, Query{ID: "late", Prompt: long}); d.Target != first.Target || d.PredictedCachedTokens < 6000 {
+			t.Errorf("a replica that joined later sends it to %v with %d tokens cached, the first went to %v", d.Target, d.PredictedCachedTokens, first.Target)
+		}
+	})
+}
+
+// A class of which a replica has no samples begins with what the peers learned.
+func TestFitsBeginWhereThePeersAre(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPond(t, 2, 1, withEvents)
+		defer p.stopAll()
+		a, b := p.all[0], p.all[1]
+		d := b.place(t, Query{ID: "class", Prompt: ids(1000, 320)}) // the class exists there, without samples
+		b.Done(d, Outcome{Result: Failed})
+		for i := range 30 {
+			d := a.place(t, Query{ID: fmt.Sprint(i), Prompt: ids(i, 4000)})
+			time.Sleep(900 * time.Millisecond)
+			a.FirstByte(d)
+			a.Done(d, Outcome{Result: Completed, Usage: Usage{Known: true, PromptTokens: 4000, CachedTokens: 0, CompletionTokens: 1}})
+		}
+		time.Sleep(1500 * time.Millisecond)
+		one := func(s *swimmer) cost.FitState {
+			for _, state := range s.FitStates() {
+				return state
+			}
+			return cost.FitState{}
+		}
+		x, y := one(a), one(b)
+		if x.Samples < 20 || y.Samples == 0 {
+			t.Fatalf("samples: %d where they were taken, %d on the peer", x.Samples, y.Samples)
+		}
+		if one, other := x.Micros["token"], y.Micros["token"]; one > 1.2*other || other > 1.2*one {
+			t.Errorf("a token takes %v µs by one replica, %v by the other that learned from it", one, other)
+		}
+	})
+}

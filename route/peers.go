@@ -2,28 +2,63 @@ package route
 
 import (
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/crdt"
 	"github.com/rhizome-router/rhizome/fleet"
+	"github.com/rhizome-router/rhizome/index"
+	"github.com/rhizome-router/rhizome/kv"
 	"github.com/rhizome-router/rhizome/mesh"
 	"github.com/rhizome-router/rhizome/mesh/core"
 )
 
 // peering is what a router tells the other replicas and has heard of them. It
-// is nil for a router that is alone. But for mesh it is guarded by the router's
-// lock, which is never taken within Do of the mesh.
+// is nil for a router that is alone. Its parts are guarded by the router's lock,
+// which is never taken within Do of the mesh, or used within Do only.
 type peering struct {
-	mesh *mesh.Node
+	mesh         *mesh.Node
+	refused, bad atomic.Uint64 // things beyond a bound, and values that could not be read
 
-	touched  []*fleet.Member // whose requests came, went or got their first token
-	isIn     map[*fleet.Member]bool
-	told     map[*fleet.Member]fleet.Share // what is on our page, without nothings
-	at       int                           // whose numbers are looked at next
-	due      []MemberShare                 // scratch
-	mean     mean                          // of how long requests take
-	toldMean time.Duration
-	counted  clock.Instant // when the peers were
+	touched     []*fleet.Member // whose requests came, went or got their first token
+	isIn        map[*fleet.Member]bool
+	told        map[*fleet.Member]fleet.Share // what is on our page, without nothings
+	at          int                           // whose numbers are looked at next
+	due         []MemberShare                 // scratch
+	mean        mean                          // of how long requests take
+	toldMean    time.Duration
+	learnedAt   clock.Instant // when peers were told what was learned
+	ticketNews  []ticketNews
+	sentNews    []sentNews
+	saidSamples map[ClassKey]int
+	saidRho     map[observedLink]float64
+	rhos        map[observedLink]map[core.Replica]observedRho
+	fits        map[ClassKey]peerFit
+
+	// Within Do.
+	core    *core.Core
+	counted clock.Instant // when the peers were
+	tickets map[peerTicket]index.Ticket
+	heard   []heardValue
+
+	// Of who calls Tell.
+	saidSent   *index.Approx
+	toldSent   map[kv.Target]*toldRuns
+	senders    map[sender]senderState
+	formerSent map[kv.Target]uint64
+	waiting    []heardValue // for their writer's clock
+}
+
+// heardValue is a value of a peer's page that waits for the next Tell.
+type heardValue struct {
+	kind   core.Kind
+	writer core.Replica
+	key    string
+	value  []byte
+	gone   bool
+	at     clock.Instant // when it was put, by our clock
+	came   clock.Instant
 }
 
 const (
@@ -41,8 +76,43 @@ func newPeering(node *mesh.Node) *peering {
 	if node == nil {
 		return nil
 	}
-	return &peering{mesh: node, isIn: make(map[*fleet.Member]bool), told: make(map[*fleet.Member]fleet.Share)}
+	return &peering{
+		mesh: node, isIn: make(map[*fleet.Member]bool), told: make(map[*fleet.Member]fleet.Share),
+		saidSamples: make(map[ClassKey]int), saidRho: make(map[observedLink]float64),
+		rhos: make(map[observedLink]map[core.Replica]observedRho), fits: make(map[ClassKey]peerFit),
+		tickets: make(map[peerTicket]index.Ticket), saidSent: index.NewApprox(index.ApproxConfig{MaxEntries: toldEntries}),
+		toldSent: make(map[kv.Target]*toldRuns), senders: make(map[sender]senderState), formerSent: make(map[kv.Target]uint64),
+	}
 }
+
+// listen has the mesh tell what peers say.
+func (r *Router) listen() {
+	p := r.peering
+	if p == nil {
+		return
+	}
+	p.mesh.Do(func(_ clock.Instant, c *core.Core) { p.core = c })
+	p.mesh.HearPage(core.Tickets, func(writer core.Replica, key string, it *crdt.PageItem) { p.hearTicket(r, writer, key, it) })
+	for _, kind := range [...]core.Kind{core.Sent, core.Links, core.Fits} {
+		p.mesh.HearPage(kind, func(writer core.Replica, key string, it *crdt.PageItem) {
+			if len(p.heard) >= maxHeard {
+				p.refused.Add(1)
+				return
+			}
+			h := heardValue{kind: kind, writer: writer, key: key, gone: it == nil, came: r.deps.Clock.Now()}
+			if it != nil {
+				h.value, h.at = it.Value, clock.Instant(it.At)
+			}
+			p.heard = append(p.heard, h)
+		})
+	}
+}
+
+// maxHeard bounds how many values wait for the next Tell.
+const maxHeard = 1 << 17
+
+// mostWaiting is how long a value waits for others that it needs.
+const mostWaiting = 5 * time.Second
 
 // mean is an average that forgets.
 type mean struct{ n, seconds float64 }
@@ -83,9 +153,18 @@ func (r *Router) Tell() {
 	now := r.deps.Clock.Now()
 	p.gather(r, now, view.Members)
 	mean, news := p.meanRequest()
+	tickets, sent := p.ticketNews, p.sentNews
+	p.ticketNews, p.sentNews = nil, nil
+	var fits []toldFit
+	var rhos map[observedLink]float64
+	second := now.Sub(p.learnedAt) >= learnedEvery
+	if second {
+		p.learnedAt = now
+		fits, rhos = p.learned(r, view.Members)
+	}
 	r.mu.Unlock()
 
-	peers := -1
+	peers, heard := -1, p.waiting
 	p.mesh.Do(func(now clock.Instant, c *core.Core) {
 		for i := range p.due {
 			fleet.PutShare(now, c, p.due[i].Target, &p.due[i].Share)
@@ -93,17 +172,67 @@ func (r *Router) Tell() {
 		if news {
 			fleet.PutMeanRequest(now, c, mean)
 		}
+		p.putTickets(now, c, r.deps.Index, tickets)
+		p.putSent(now, c, sent)
+		putLearned(now, c, fits, rhos)
+		if second {
+			p.pruneSent(c, view)
+		}
+		heard, p.heard = append(heard, p.heard...), nil
 		if now.Sub(p.counted) >= countEvery {
-			p.counted, peers = now, 0
-			for _, peer := range c.Peers(now) {
-				if peer.Alive {
-					peers++
-				}
-			}
+			p.counted = now
+			peers = p.count(r, now, c)
 		}
 	})
 	if peers >= 0 {
 		r.SetPeers(peers, peerDelay)
+	}
+	p.take(r, now, view, heard)
+}
+
+// count counts the peers that live, and forgets what the others promised.
+func (p *peering) count(r *Router, now clock.Instant, c *core.Core) int {
+	alive := make(map[string]bool)
+	for _, peer := range c.Peers(now) {
+		if peer.Alive {
+			alive[peer.Name] = true
+		}
+	}
+	p.voidTickets(r.deps.Index, alive)
+	return len(alive)
+}
+
+// take takes what peers said. What was sent waits for the clock of who sent it,
+// if that is not known.
+func (p *peering) take(r *Router, now clock.Instant, view *fleet.View, heard []heardValue) {
+	p.waiting = nil
+	if len(heard) == 0 {
+		return
+	}
+	learned := false
+	for i := range heard {
+		switch h := &heard[i]; {
+		case h.kind != core.Sent:
+			learned = true
+		case !p.hearSent(view, r.deps.Approx, h) && now.Sub(h.came) < mostWaiting:
+			p.waiting = append(p.waiting, *h)
+		}
+	}
+	if !learned {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range heard {
+		switch h := &heard[i]; h.kind {
+		case core.Links:
+			p.hearRho(h)
+		case core.Fits:
+			p.hearFit(h)
+		}
+	}
+	for _, c := range r.classAt { // order-free: each by itself
+		p.adopt(c)
 	}
 }
 

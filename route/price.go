@@ -74,6 +74,7 @@ func (r *Router) price(now clock.Instant, c *candidate, h *matched, z *sizing, p
 	m := c.member
 	c.cache, c.source, c.form, c.known, c.render = h.cache, h.source, h.form, h.known, h.class
 	c.signals, c.inFlight = m.Signals(), m.Ledger.InFlight()
+	r.peering.combine(now, m.Target, &c.signals)
 	c.group = r.classOf(m, p.Model)
 	m.Fit.Rest(m.ClassFit)
 	r.learnSteps(now, c)

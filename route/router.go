@@ -86,11 +86,13 @@ func New(cfg Config, deps Deps) *Router {
 		cfg.Explained = defaultExplained
 	}
 	source := clock.Source(cfg.Seed, "route")
-	return &Router{
+	x := &Router{
 		cfg: cfg, deps: deps, source: source, rand: rand.New(source), sizes: prompt.NewCalibration(),
 		output: cost.NewOutputLength(), classAt: make(map[ClassKey]*class), classes: make(map[*cost.Fit]*class), traffic: newTraffic(), sessions: newSessions(), agents: newAgents(), ring: newRing(cfg.Explained),
 		audits: newAudits(), peering: newPeering(deps.Mesh),
 	}
+	x.listen()
+	return x
 }
 
 // Reconfigure makes the next decisions by cfg's policy, weights, near-tie
@@ -274,6 +276,7 @@ func (r *Router) FirstByte(d *Decision) {
 	}
 	if d.ticket != 0 {
 		r.deps.Index.Extend(d.ticket, now.Add(confirmLag))
+		r.peering.promise(d, ticketFirstToken, now.Add(confirmLag))
 	}
 	r.ring.update(d.ID, func(e *Explanation) { e.ActualTTFTMillis = millis(ttft) })
 	r.freed(now, d.member)

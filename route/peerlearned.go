@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/rhizome-router/rhizome/clock"
@@ -32,6 +33,7 @@ type observedLink struct {
 
 // observedRho is a link's utilisation as a peer saw it.
 type observedRho struct {
+	writer core.Replica
 	rho float64
 	at  clock.Instant
 }
@@ -93,16 +95,13 @@ func (p *peering) hearRho(h *heardValue) {
 		p.bad.Add(1)
 		return
 	}
-	if h.gone {
-		if delete(p.rhos[at], h.writer); len(p.rhos[at]) == 0 {
-			delete(p.rhos, at)
-		}
-		return
+	seen := slices.DeleteFunc(p.rhos[at], func(o observedRho) bool { return o.writer == h.writer })
+	if !h.gone {
+		seen = append(seen, observedRho{h.writer, float64(h.value[0]) / 255, h.at})
 	}
-	if p.rhos[at] == nil {
-		p.rhos[at] = make(map[core.Replica]observedRho)
+	if p.rhos[at] = seen; len(seen) == 0 {
+		delete(p.rhos, at)
 	}
-	p.rhos[at][h.writer] = observedRho{float64(h.value[0]) / 255, h.at}
 }
 
 // combine puts what all replicas saw of a member's links in place of what this
@@ -123,7 +122,7 @@ func (p *peering) combine(now clock.Instant, t kv.Target, s *fleet.Signals) {
 			weights = weight(newest)
 			sum = weights * s.Rho[tier].Value
 		}
-		for _, v := range seen { // order-free but for the last bits, which near ties forgive
+		for _, v := range seen {
 			w := weight(v.at)
 			sum, weights, newest = sum+w*v.rho, weights+w, max(newest, v.at)
 		}

@@ -33,7 +33,7 @@ type peering struct {
 	sentNews    []sentNews
 	saidSamples map[ClassKey]int
 	saidRho     map[observedLink]float64
-	rhos        map[observedLink]map[core.Replica]observedRho
+	rhos        map[observedLink][]observedRho
 	fits        map[ClassKey]peerFit
 
 	// Within Do.
@@ -79,7 +79,7 @@ func newPeering(node *mesh.Node) *peering {
 	return &peering{
 		mesh: node, isIn: make(map[*fleet.Member]bool), told: make(map[*fleet.Member]fleet.Share),
 		saidSamples: make(map[ClassKey]int), saidRho: make(map[observedLink]float64),
-		rhos: make(map[observedLink]map[core.Replica]observedRho), fits: make(map[ClassKey]peerFit),
+		rhos: make(map[observedLink][]observedRho), fits: make(map[ClassKey]peerFit),
 		tickets: make(map[peerTicket]index.Ticket), saidSent: index.NewApprox(index.ApproxConfig{MaxEntries: toldEntries}),
 		toldSent: make(map[kv.Target]*toldRuns), senders: make(map[sender]senderState), formerSent: make(map[kv.Target]uint64),
 	}

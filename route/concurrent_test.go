@@ -24,7 +24,7 @@ func TestConcurrentColdRequestsSpread(t *testing.T) {
 		}
 		prompts[i] = &prompt.Request{Kind: prompt.Completion, Model: "m", Stream: true, N: 1, Prompts: 1, MaxTokens: 100, Tokens: ids}
 	}
-	for seed := range uint64(seeds) {
+	for seed := range uint64(seeds / raceSlowdown) {
 		h := newHouse(t, Rhizome, workers)
 		h.Router = New(Config{Policy: Rhizome, Weights: cost.DefaultWeights(), Explained: 1, Seed: seed},
 			Deps{Fleet: h, Index: h.index, Approx: index.NewApprox(index.ApproxConfig{MaxEntries: 1 << 10}), Clock: &h.clock})

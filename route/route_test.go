@@ -58,22 +58,14 @@ func newHouse(t testing.TB, policy Policy, workers int) *house {
 // tokens is a prompt of token ids: shared ones, then own ones.
 func tokens(t testing.TB, shared, own, who int) *prompt.Request {
 	t.Helper()
-	ids := make([]int, 0, shared+own)
+	ids := make([]uint32, 0, shared+own)
 	for i := range shared {
-		ids = append(ids, i)
+		ids = append(ids, uint32(i))
 	}
 	for i := range own {
-		ids = append(ids, 1_000_000+who*100_000+i)
+		ids = append(ids, uint32(1_000_000+who*100_000+i))
 	}
-	raw, err := json.Marshal(map[string]any{"model": "m", "stream": true, "max_tokens": 100, "prompt": ids})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := prompt.Parse(prompt.Completion, raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return &prompt.Request{Kind: prompt.Completion, Model: "m", Stream: true, MaxTokens: 100, N: 1, Prompts: 1, Tokens: ids}
 }
 
 func text(t testing.TB, s string) *prompt.Request {

@@ -1,0 +1,5 @@
+//go:build !race
+
+package route
+
+const raceSlowdown = 1

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"sync"
 	"time"
@@ -79,7 +80,10 @@ type WorkerStats struct {
 
 // Router is a router that was started for the demo.
 type Router struct {
-	URL   string // base URL of its data port
+	URL string // base URL of its data port
+	// Replicas are the base URLs of all its replicas' data ports, among which
+	// requests are spread at random; empty: there is but URL.
+	Replicas []string
 	Admin string // base URL of its admin port; empty: not shown
 	Stats func() RouterStats
 	Close func() error // nil: it ends with its context
@@ -123,6 +127,7 @@ type DemoSummary struct {
 	HitShareSecondHalf Figure `json:"hit_share_second_half"`
 
 	Workers     int     `json:"workers"`
+	Replicas    int     `json:"replicas"` // of the router
 	WallSeconds float64 `json:"wall_seconds"`
 
 	LastError string `json:"last_error,omitempty"`
@@ -181,6 +186,7 @@ type demo struct {
 	meter          *meter
 	mu             sync.Mutex // guards the next
 	router         *Router
+	balance        *rand.Rand  // draws replicas
 	past           RouterStats // of routers before it
 	byTTFT         map[string]*ttftOf
 	halves         [2]half
@@ -225,6 +231,7 @@ func Demo(ctx context.Context, cfg DemoConfig) (_ DemoSummary, err error) {
 
 	d := &demo{
 		cfg: cfg, alive: alive, workers: workers, router: router, start: cfg.Clock.Now(),
+		balance: clock.Rand(1, "balancer"),
 		client: newClient(cfg.Transport, cfg.Clock, answerTimeout),
 		meter:  newMeter(cfg.Speedup), byTTFT: make(map[string]*ttftOf),
 	}
@@ -351,6 +358,7 @@ func (d *demo) summary() DemoSummary {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	sum.Replicas = max(1, len(d.router.Replicas))
 	sum.WorkerRestarts, sum.RouterRestarts = d.workerRestarts, d.routerRestarts
 	if d.cfg.Duration > 0 {
 		sum.HitShareFirstHalf, sum.HitShareSecondHalf = d.halves[0].hitShare(), d.halves[1].hitShare()

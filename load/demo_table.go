@@ -76,9 +76,17 @@ func (d *demo) draw(ctx context.Context, s *screen) {
 	}
 }
 
+// routers says what the router is.
+func (d *demo) routers() string {
+	if n := len(d.router.Replicas); n > 1 {
+		return fmt.Sprintf("%d routers in a mesh behind a random balancer, the first", n)
+	}
+	return "one router"
+}
+
 func (d *demo) greeting() []string {
 	lines := []string{
-		fmt.Sprintf("%d emulated workers of %s at %g× speed, one router: %s", len(d.workers.Lines), d.workers.Model, d.cfg.Speedup, d.router.URL),
+		fmt.Sprintf("%d emulated workers of %s at %g× speed, %s: %s", len(d.workers.Lines), d.workers.Model, d.cfg.Speedup, d.routers(), d.router.URL),
 		"try it:  curl -N " + d.router.URL + chatPath + " -H 'content-type: application/json' \\",
 		fmt.Sprintf(`  -d '{"model":"%s","stream":true,"max_tokens":20,"messages":[{"role":"user","content":"Hello"}]}'`, d.workers.Model),
 	}
@@ -143,7 +151,7 @@ func (d *demo) line() string {
 func (s DemoSummary) lines() []string {
 	lines := []string{
 		"",
-		fmt.Sprintf("%d requests in %.1f s over %d workers, %d failed", s.Requests, s.WallSeconds, s.Workers, s.Failed),
+		fmt.Sprintf("%d requests in %.1f s over %d workers%s, %d failed", s.Requests, s.WallSeconds, s.Workers, s.through(), s.Failed),
 		fmt.Sprintf("TTFT mean %s, p99 %s (modelled)", millis(s.TTFTMeanMillis), millis(s.TTFTP99Millis)),
 		fmt.Sprintf("prompt tokens %s: found in HBM %s, in lower tiers %s", tokens(s.PromptTokens), tokens(s.HitHBMTokens), tokens(s.HitTierTokens)),
 		fmt.Sprintf("cached tokens: the router predicted %s, the answers told it %s; off by %s over the requests",
@@ -161,6 +169,14 @@ func (s DemoSummary) lines() []string {
 		lines = append(lines, "last error: "+s.LastError)
 	}
 	return lines
+}
+
+// through says through how many routers, if not one.
+func (s DemoSummary) through() string {
+	if s.Replicas < 2 {
+		return ""
+	}
+	return fmt.Sprintf(" through %d routers", s.Replicas)
 }
 
 // share shows part of whole; a dash where there is no whole.

@@ -83,10 +83,14 @@ func (d *demo) converse(ctx, sending context.Context, n int) {
 	}
 }
 
-// url returns where the router is now.
+// url returns where the router is now: of several replicas any, as behind a
+// balancer that knows nothing of sessions.
 func (d *demo) url() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if n := len(d.router.Replicas); n > 1 {
+		return d.router.Replicas[d.balance.IntN(n)]
+	}
 	return d.router.URL
 }
 

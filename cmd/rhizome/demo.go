@@ -1,17 +1,14 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"os"
 	"time"
 
-	"github.com/rhizome-router/rhizome/config"
 	"github.com/rhizome-router/rhizome/engine/emulator"
 	"github.com/rhizome-router/rhizome/engine/model"
 	"github.com/rhizome-router/rhizome/load"
-	"github.com/rhizome-router/rhizome/route"
 )
 
 type demoCommand struct {
@@ -24,6 +21,7 @@ type demoCommand struct {
 	Duration      time.Duration `help:"How long to send new turns; default: until Ctrl-C, or 20s with --once."`
 	Stress        bool          `help:"Make it hard: late KV events, small pools, a worker that restarts, a chat template that leaves thinking out."`
 	JSON          bool          `help:"Print the summary as JSON and nothing else."`
+	Replicas      int           `help:"How many routers, in a mesh behind a random balancer." default:"1"`
 	RestartRouter bool          `help:"End the router half-way through (or after 10s) and start another, which knows what is in the state directory; conversations are named."`
 	StateDir      string        `help:"Where the router keeps what it learned. Default: nowhere, or with --restart-router a directory that goes with the demo."`
 	Listen        string        `help:"The router's data address; port 0 takes a free one." default:"127.0.0.1:0"`
@@ -35,6 +33,9 @@ func (c *demoCommand) Run(sh *shell) error {
 	quiet := *sh
 	quiet.log = slog.New(slog.NewTextHandler(sh.stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	sh = &quiet
+	if c.Replicas < 1 || c.Replicas > maxDemoReplicas {
+		return fmt.Errorf("--replicas is %d: want 1 to %d", c.Replicas, maxDemoReplicas)
+	}
 	preset, err := model.PresetByName(c.Preset)
 	if err != nil {
 		return err
@@ -75,63 +76,4 @@ func (c *demoCommand) pool() int {
 		return load.StressPoolTokens
 	}
 	return 24_000
-}
-
-// startRouter returns what the demo calls to get its router: the product's
-// own, wired as serve wires it.
-func (c *demoCommand) startRouter(sh *shell) func(context.Context, []string) (*load.Router, error) {
-	return func(ctx context.Context, lines []string) (*load.Router, error) {
-		flags := []config.Flag{
-			{Name: "--worker", Path: "workers", Values: lines}, {Name: "--policy", Path: "route.policy", Values: []string{c.Policy}},
-			{Name: "--listen", Path: "gateway.listen", Values: []string{c.Listen}}, {Name: "--admin", Path: "gateway.admin.listen", Values: []string{c.Admin}},
-			{Name: "demo", Path: "name", Values: []string{"demo"}}, {Name: "demo", Path: "grace", Values: []string{"5s"}},
-			{Name: "demo", Path: "seed", Values: []string{"1"}},
-		}
-		if c.StateDir != "" {
-			flags = append(flags, config.Flag{Name: "--state-dir", Path: "state.dir", Values: []string{c.StateDir}})
-		}
-		loaded, err := config.Source{Flags: flags}.Load()
-		if err != nil {
-			return nil, err
-		}
-		r, err := newReplica(loaded, sh)
-		if err != nil {
-			return nil, err
-		}
-		ctx, stop := context.WithCancel(ctx)
-		ended := make(chan error, 1)
-		go func() { ended <- r.run(ctx) }()
-		closeRouter := func() error { stop(); return <-ended }
-		if err := r.awaitReady(ctx); err != nil {
-			closeRouter()
-			return nil, err
-		}
-		return &load.Router{
-			URL: "http://" + r.data.Addr().String(), Admin: "http://" + r.admin.Addr().String(), Close: closeRouter,
-			Stats: func() load.RouterStats {
-				s := r.router.Stats()
-				return load.RouterStats{Requests: int64(s.Requests), Failed: int64(s.Ended[route.Failed]),
-					CachedPredicted: int64(s.CachedPredicted), CachedActual: int64(s.CachedActual), CachedAbsError: int64(s.CachedAbsError)}
-			},
-		}, nil
-	}
-}
-
-// awaitReady waits until the replica would take traffic.
-func (r *replica) awaitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := r.ready()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return err
-		}
-	}
 }

@@ -32,6 +32,7 @@ func TestDemoEndsWithASummary(t *testing.T) {
 	}{
 		{"", 0, 0.9, 1.1, 0.1},
 		{"--stress", 1, 0.9, 1.1, 0.1},
+		{"--replicas 3", 0, 0.5, 1.5, 0.6}, // what is learned of texts is not shared
 	} {
 		var out, errs bytes.Buffer
 		if code := run(t.Context(), append([]string{"demo", "--once", "--duration", "3s", "--json"}, strings.Fields(c.flags)...), &out, &errs); code != 0 {

@@ -84,9 +84,9 @@ type Router struct {
 	// Replicas are the base URLs of all its replicas' data ports, among which
 	// requests are spread at random; empty: there is but URL.
 	Replicas []string
-	Admin string // base URL of its admin port; empty: not shown
-	Stats func() RouterStats
-	Close func() error // nil: it ends with its context
+	Admin    string // base URL of its admin port; empty: not shown
+	Stats    func() RouterStats
+	Close    func() error // nil: it ends with its context
 }
 
 // RouterStats is what the router counted. The token counts cover the same
@@ -232,8 +232,8 @@ func Demo(ctx context.Context, cfg DemoConfig) (_ DemoSummary, err error) {
 	d := &demo{
 		cfg: cfg, alive: alive, workers: workers, router: router, start: cfg.Clock.Now(),
 		balance: clock.Rand(1, "balancer"),
-		client: newClient(cfg.Transport, cfg.Clock, answerTimeout),
-		meter:  newMeter(cfg.Speedup), byTTFT: make(map[string]*ttftOf),
+		client:  newClient(cfg.Transport, cfg.Clock, answerTimeout),
+		meter:   newMeter(cfg.Speedup), byTTFT: make(map[string]*ttftOf),
 	}
 	defer closing(&err, "router", d.closeRouter)
 	defer d.client.Close()

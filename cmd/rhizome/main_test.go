@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -22,7 +23,12 @@ import (
 	"github.com/rhizome-router/rhizome/route"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" { // see startProcess
+		main()
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func TestDemoEndsWithASummary(t *testing.T) {
 	for _, c := range []struct {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rhizome-router/rhizome/engine/emulator"
 	"github.com/rhizome-router/rhizome/engine/model"
+	"github.com/rhizome-router/rhizome/fleet"
 	"github.com/rhizome-router/rhizome/mesh"
 )
 
@@ -36,8 +37,11 @@ func newCluster(t *testing.T, replicas, workers int) *cluster {
 	}
 	c := &cluster{t: t, secret: filepath.Join(t.TempDir(), "secret")}
 	write(t, c.secret, "not-a-secret: 0123456789abcdefghijklmnopqrstuvwxyz\n")
+	if workers == 0 {
+		return c
+	}
 	c.group, err = emulator.StartGroup(t.Context(), emulator.GroupConfig{Workers: workers, AnyPorts: true,
-		Config: emulator.Config{Model: "m", Preset: preset, Speedup: 50}})
+		Config: emulator.Config{Model: "m", Preset: preset, Speedup: 5}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,17 +55,11 @@ func newCluster(t *testing.T, replicas, workers int) *cluster {
 // start has one more replica serve, which is told of all before it.
 func (c *cluster) start(more ...string) *served {
 	c.t.Helper()
-	args := []string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--mesh-listen", "127.0.0.1:0", "--mesh-secret", "file:" + c.secret, "--grace", "5s"}
-	for _, spec := range c.group.Specs() {
-		args = append(args, "--worker", spec)
-	}
-	for _, addr := range c.addrs {
-		args = append(args, "--peer", addr)
-	}
 	ctx, cancel := context.WithCancel(c.t.Context())
 	s := &served{stderr: &lines{more: make(chan struct{}, 1)}}
 	ended := make(chan int, 1)
-	go func() { ended <- run(ctx, append(args, more...), io.Discard, s.stderr) }()
+	args := append(c.args(), more...)
+	go func() { ended <- run(ctx, args, io.Discard, s.stderr) }()
 	var once sync.Once
 	code := 0
 	s.stop = func() int {
@@ -69,24 +67,56 @@ func (c *cluster) start(more ...string) *served {
 		return code
 	}
 	c.t.Cleanup(func() { s.stop() })
-	c.addrs = append(c.addrs, s.stderr.await(c.t, `msg="in the mesh" replica="(\S+) `)[1])
-	m := s.stderr.await(c.t, `msg=serving data=(\S+) admin=(\S+)`)
-	s.data, s.admin = m[1], m[2]
+	c.serving(s)
 	return s
 }
 
-// mesh is what the admin API tells of the mesh.
-func (s *served) mesh(t *testing.T) (state mesh.State) {
+// args are the command line of the next replica.
+func (c *cluster) args() []string {
+	args := []string{"serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--mesh-listen", "127.0.0.1:0", "--mesh-secret", "file:" + c.secret, "--grace", "5s"}
+	if c.group != nil {
+		for _, spec := range c.group.Specs() {
+			args = append(args, "--worker", spec)
+		}
+	}
+	for _, addr := range c.addrs {
+		args = append(args, "--peer", addr)
+	}
+	return args
+}
+
+// serving waits until a replica serves, and notes where.
+func (c *cluster) serving(s *served) {
+	c.t.Helper()
+	c.addrs = append(c.addrs, s.stderr.await(c.t, `msg="in the mesh" replica="(\S+) `)[1])
+	m := s.stderr.await(c.t, `msg=serving data=(\S+) admin=(\S+)`)
+	s.data, s.admin = m[1], m[2]
+}
+
+// get reads what the admin API tells at a path.
+func (s *served) get(t *testing.T, path string, into any) {
 	t.Helper()
-	r, err := http.Get(s.admin + "/mesh")
+	r, err := http.Get(s.admin + path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Body.Close()
-	if err := json.NewDecoder(r.Body).Decode(&state); err != nil {
+	if err := json.NewDecoder(r.Body).Decode(into); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// mesh is what it tells of the mesh, and workers what of workers.
+func (s *served) mesh(t *testing.T) (state mesh.State) {
+	t.Helper()
+	s.get(t, "/mesh", &state)
 	return state
+}
+
+func (s *served) workers(t *testing.T) (all []fleet.Description) {
+	t.Helper()
+	s.get(t, "/workers", &all)
+	return all
 }
 
 // await waits until something is so.

@@ -1,0 +1,287 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rhizome-router/rhizome/fleet"
+)
+
+// asCommand is the variable that has this test's program be rhizome itself.
+const asCommand = "RHIZOME_TEST_AS_COMMAND"
+
+// startProcess has one more replica serve, as a process of its own. kill ends it
+// as a crash does, with nobody told.
+func (c *cluster) startProcess() (s *served, kill func()) {
+	c.t.Helper()
+	cmd := exec.Command(os.Args[0], c.args()...)
+	s = &served{stderr: &lines{more: make(chan struct{}, 1)}}
+	cmd.Env, cmd.Stderr = append(os.Environ(), asCommand+"=1"), s.stderr
+	if err := cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	kill = sync.OnceFunc(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()         // with the signal
+	})
+	c.t.Cleanup(kill)
+	c.serving(s)
+	return s, kill
+}
+
+// awaitReaders waits until each worker is read by one replica. Replicas that
+// start together begin with reading all.
+func (c *cluster) awaitReaders() {
+	c.t.Helper()
+	await(c.t, "each worker is read by one replica", func() bool {
+		read := 0
+		for _, s := range c.replicas {
+			var index fleet.IndexState
+			s.get(c.t, "/index", &index)
+			for _, cache := range index.Caches {
+				if cache.Reads {
+					read++
+				}
+			}
+		}
+		return read == len(c.group.Workers())
+	})
+}
+
+// turn asks a replica to go on from a prompt, and returns the worker that did.
+func (s *served) turn(t *testing.T, prompt []uint32) (worker string, err error) {
+	body, err := json.Marshal(map[string]any{"model": "m", "prompt": prompt, "max_tokens": 4, "ignore_eos": true})
+	if err != nil {
+		return "", err
+	}
+	r, err := http.Post(s.data+"/v1/completions", "application/json", bytes.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	defer r.Body.Close()
+	answer, err := io.ReadAll(r.Body)
+	if err != nil {
+		return "", err
+	}
+	if r.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("%s: %s", r.Status, answer)
+	}
+	return r.Header.Get("x-rhizome-worker"), nil
+}
+
+// promptOf is the prompt of a session after its turn, in tokens.
+func promptOf(session, turn int) []uint32 {
+	ids := make([]uint32, 2048+64*turn)
+	for i := range ids {
+		ids[i] = (uint32(session)*2654435761+uint32(i)*40503)>>8%30_000 + 10
+	}
+	return ids
+}
+
+// The second turn of a session finds the worker of its first one, though another
+// replica decides, from 100 ms after the first turn on. With nothing else on the
+// machine that is 99 of 100 sessions and more; a test may be short of processors.
+func TestSessionsStayOnTheirWorkers(t *testing.T) {
+	const sessions, atOnce = 200, 4
+	c := newCluster(t, 3, 6)
+	c.awaitMesh()
+	c.awaitReaders()
+	var stayed, on atomic.Int32
+	var wg sync.WaitGroup
+	workers := sync.Map{}
+	for first := range atOnce {
+		wg.Go(func() {
+			for n := first; n < sessions; n += atOnce {
+				one, err := c.replicas[n%3].turn(t, promptOf(n, 0))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				workers.Store(one, true)
+				time.Sleep(100 * time.Millisecond) // what is claimed
+				two, err := c.replicas[(n+1+n/3%2)%3].turn(t, promptOf(n, 1))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				on.Add(1)
+				if one == two {
+					stayed.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if on.Load() != sessions || stayed.Load() < sessions*95/100 {
+		t.Errorf("%d of %d sessions stayed on their workers", stayed.Load(), on.Load())
+	}
+	t.Logf("%d of %d sessions stayed on their workers", stayed.Load(), on.Load())
+	used := 0
+	workers.Range(func(any, any) bool { used++; return true })
+	if used < 4 {
+		t.Errorf("only %d of 6 workers were used", used)
+	}
+	for i, s := range c.replicas {
+		if m := s.mesh(t); m.Corruption != 0 || m.LostOps != 0 || m.Refused != 0 || m.DroppedFrames != 0 || m.AppliedBlocks == 0 {
+			t.Errorf("replica %d: %+v", i, m)
+		}
+	}
+}
+
+// A replica that is killed takes no request of the others with it; it comes back
+// knowing what they know.
+func TestAReplicaIsKilled(t *testing.T) {
+	c := newCluster(t, 2, 3)
+	third, kill := c.startProcess()
+	c.replicas = append(c.replicas, third)
+	c.awaitMesh()
+	c.awaitReaders()
+	homes := make([]string, 12)
+	for n := range homes {
+		var err error
+		if homes[n], err = c.replicas[n%3].turn(t, promptOf(n, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop, sent := make(chan struct{}), atomic.Int32{}
+	var wg sync.WaitGroup
+	for i, s := range c.replicas[:2] {
+		wg.Go(func() {
+			for n := 1000 * (i + 1); ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := s.turn(t, promptOf(n, 0)); err != nil {
+					t.Errorf("replica %d: %v", i, err)
+				}
+				sent.Add(1)
+			}
+		})
+	}
+	name := third.mesh(t).Replica
+	kill()
+	for i, s := range c.replicas[:2] {
+		await(t, fmt.Sprintf("replica %d notices", i), func() bool {
+			for _, m := range s.mesh(t).Members {
+				if m.Name == name {
+					return !m.Alive
+				}
+			}
+			return true
+		})
+	}
+	again, _ := c.startProcess()
+	again.awaitReady(t)
+	close(stop)
+	wg.Wait()
+	if sent.Load() == 0 {
+		t.Error("nothing was sent meanwhile")
+	}
+	if m := again.mesh(t); !m.Warm || m.Streams.Held < 3 {
+		t.Errorf("it came back as %+v", m)
+	}
+	stayed := 0
+	for n, home := range homes {
+		worker, err := again.turn(t, promptOf(n, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if worker == home {
+			stayed++
+		}
+	}
+	if stayed < len(homes)-1 {
+		t.Errorf("%d of %d sessions are still on their workers", stayed, len(homes))
+	}
+}
+
+// What an operator decides at one replica holds at all.
+func TestCtlDecidesForAllReplicas(t *testing.T) {
+	c := newCluster(t, 2, 2)
+	c.awaitMesh()
+	url := c.group.Workers()[0].URL()
+	c.replicas[0].ctl(t, 0, "drain", url)
+	c.replicas[1].awaitAdmin(t, "/workers", `"grade": "draining"`)
+	for n := range 4 {
+		worker, err := c.replicas[1].turn(t, promptOf(n, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range c.replicas[1].workers(t) {
+			if d.ID == worker && d.Worker == url {
+				t.Error("a drained worker got a request")
+			}
+		}
+	}
+	c.replicas[1].ctl(t, 0, "undrain", url)
+	await(t, "it is undrained at the other", func() bool {
+		for _, d := range c.replicas[0].workers(t) {
+			if d.Grade == "draining" {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// Whichever replica passes a request on, the worker gets the client's bytes.
+func TestBR15_SameBytesThroughEveryReplica(t *testing.T) {
+	var mu sync.Mutex
+	var bodies []string
+	worker := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/v1/models":
+			fmt.Fprint(w, `{"data":[{"id":"m","object":"model"}]}`)
+		case "/v1/chat/completions":
+			b, _ := io.ReadAll(r.Body) // a short one shows
+			mu.Lock()
+			bodies = append(bodies, string(b))
+			mu.Unlock()
+			fmt.Fprint(w, `{"choices":[{"message":{"role":"assistant","content":"x"}}],"usage":{"prompt_tokens":1,"completion_tokens":1}}`)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	defer worker.Close()
+	c := newCluster(t, 0, 0)
+	for range 2 {
+		c.replicas = append(c.replicas, c.start("--worker", worker.URL))
+	}
+	c.awaitMesh()
+	var tools []string
+	for i := range 30 {
+		tools = append(tools, fmt.Sprintf(`{"type":"function","function":{"name":"t%d","parameters":{"type":"object","z":{"b":1,"a":[2,{"y":0,"x":1e2}]},"properties":{"q%d":{}}}}}`, i, i))
+	}
+	body := `{"tools":[` + strings.Join(tools, ",") + `], "model":"m" ,"messages":[{"role":"user","content":"hi"}]}`
+	for n := range 20 {
+		r, err := http.Post(c.replicas[n%2].data+"/v1/chat/completions", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.Copy(io.Discard, r.Body)
+		r.Body.Close()
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(bodies) != 20 {
+		t.Fatalf("%d bodies came", len(bodies))
+	}
+	for i, b := range bodies {
+		if b != body {
+			t.Fatalf("body %d is\n%s\nwant\n%s", i, b, body)
+		}
+	}
+}

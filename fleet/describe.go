@@ -194,18 +194,19 @@ func (f *Fleet) Collector() prometheus.Collector {
 		indexed:   prometheus.NewDesc("rhizome_index_blocks", "Blocks in the index: distinct ones, and (block, worker) pairs.", []string{"kind"}, nil),
 		bytes:     prometheus.NewDesc("rhizome_index_bytes", "Memory of the index, and its limit.", []string{"kind"}, nil),
 		dropped:   prometheus.NewDesc("rhizome_index_refused_total", "Blocks that found no room within the limit of the index.", nil, nil),
+		unread:    prometheus.NewDesc("rhizome_fleet_unread_shares_total", "Loads of other replicas that could not be read.", nil, nil),
 	}
 }
 
 type collector struct {
 	fleet *Fleet
 
-	healthy, grade, opened, inFlight, live, stalled, held, batches, badEvents, resets, unkeyed, refused, truncated, gaps, replays, silence, indexed, bytes, dropped *prometheus.Desc
+	healthy, grade, opened, inFlight, live, stalled, held, batches, badEvents, resets, unkeyed, refused, truncated, gaps, replays, silence, indexed, bytes, dropped, unread *prometheus.Desc
 }
 
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.healthy, c.grade, c.opened, c.inFlight, c.live, c.stalled, c.held, c.batches, c.badEvents, c.resets, c.unkeyed,
-		c.refused, c.truncated, c.gaps, c.replays, c.silence, c.indexed, c.bytes, c.dropped} {
+		c.refused, c.truncated, c.gaps, c.replays, c.silence, c.indexed, c.bytes, c.dropped, c.unread} {
 		out <- d
 	}
 }
@@ -253,6 +254,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	whole(c.bytes, prometheus.GaugeValue, float64(x.Bytes), "used")
 	whole(c.bytes, prometheus.GaugeValue, float64(x.MaxBytes), "limit")
 	whole(c.dropped, prometheus.CounterValue, float64(x.Refused))
+	whole(c.unread, prometheus.CounterValue, float64(c.fleet.shares.unread()))
 }
 
 func oneIf(b bool) float64 {

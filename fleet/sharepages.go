@@ -87,6 +87,13 @@ func (p *sharePages) set(t kv.Target, peer *Peer, s Share) {
 	}
 }
 
+// unread counts the values that could not be read.
+func (p *sharePages) unread() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.bad
+}
+
 // show makes members those that are told, and tells new ones what was said of
 // them before.
 func (p *sharePages) show(members []*Member) {

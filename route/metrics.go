@@ -24,6 +24,7 @@ func (r *Router) Collector() prometheus.Collector {
 		residuals: desc("ttft_error_ratio", "|log(predicted/actual)| of times to first token: quantiles of the last thousand.", "model", "engine", "preset", "quantile"),
 		sketches:  desc("output_sketches", "Sketches of output lengths kept."),
 		queue:     newQueueMetrics(desc),
+		peers:     desc("peers_dropped_total", "What other replicas said, or were to be told, and was dropped: refused, for want of room, or unread, as it made no sense.", "why"),
 		cached:    desc("cached_tokens_total", "Prompt tokens from cache, of responses that told: predicted, actual, and the sum of their differences.", "kind"),
 	}
 }
@@ -33,11 +34,11 @@ type collector struct {
 	audit  auditDescs
 	queue  queueMetrics
 
-	decisions, keyed, ended, cached, constants, samples, alarms, residuals, sketches *prometheus.Desc
+	decisions, keyed, ended, cached, constants, samples, alarms, residuals, sketches, peers *prometheus.Desc
 }
 
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.decisions, c.keyed, c.ended, c.cached, c.constants, c.samples, c.alarms, c.residuals, c.sketches} {
+	for _, d := range []*prometheus.Desc{c.decisions, c.keyed, c.ended, c.cached, c.constants, c.samples, c.alarms, c.residuals, c.sketches, c.peers} {
 		out <- d
 	}
 	c.audit.describe(out)
@@ -52,6 +53,10 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
 	count(c.decisions, s.Requests)
+	if p := c.router.peering; p != nil {
+		count(c.peers, p.refused.Load(), "refused")
+		count(c.peers, p.bad.Load(), "unread")
+	}
 	for k, n := range s.Keyed {
 		count(c.keyed, n, Keyed(k).String())
 	}

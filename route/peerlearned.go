@@ -34,8 +34,8 @@ type observedLink struct {
 // observedRho is a link's utilisation as a peer saw it.
 type observedRho struct {
 	writer core.Replica
-	rho float64
-	at  clock.Instant
+	rho    float64
+	at     clock.Instant
 }
 
 // toldFit is a class whose fit is told, with what it rests on.

@@ -2,6 +2,7 @@ package fleet_test
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -13,12 +14,14 @@ import (
 
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/cost"
+	"github.com/rhizome-router/rhizome/crdt"
 	"github.com/rhizome-router/rhizome/engine"
 	"github.com/rhizome-router/rhizome/engine/discover"
 	"github.com/rhizome-router/rhizome/fleet"
 	"github.com/rhizome-router/rhizome/index"
 	"github.com/rhizome-router/rhizome/kv"
 	"github.com/rhizome-router/rhizome/mesh"
+	"github.com/rhizome-router/rhizome/mesh/core"
 	"github.com/rhizome-router/rhizome/transport"
 )
 
@@ -263,6 +266,47 @@ func TestBR05_WhatPeersTellIsChecked(t *testing.T) {
 			if n := strings.Count(strict.log.String(), "worker=http://"+bad); n != 1 {
 				t.Errorf("%d lines of log on %s:\n%s", n, bad, strict.log.String())
 			}
+		}
+	})
+}
+
+// Neither tokens of workers nor what else is secret is on what peers are sent.
+func TestBR06_PeersAreToldNoSecret(t *testing.T) {
+	inPond(t, func(net *transport.Network) {
+		p := newPeer(t, net, 1, fleet.Config{})
+		defer p.stop()
+		if err := p.SetStatic([]engine.Spec{{URL: "http://a:1"}, {URL: "http://t:1", Token: "c4nary"}}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Add(engine.Spec{URL: "http://added:1", Token: "c4nary"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.SetDraining(idOf("http://added:1"), true); err != nil {
+			t.Fatal(err)
+		}
+		told := 0
+		p.node.Do(func(now clock.Instant, c *core.Core) {
+			for k := range core.Kind(core.NumKinds) {
+				c.Own(k).Each(int64(now), func(it *crdt.PageItem) bool {
+					told++
+					if strings.Contains(it.Key+string(it.Value), "c4nary") {
+						t.Errorf("%v: %q is %q", k, it.Key, it.Value)
+					}
+					return true
+				})
+			}
+			for _, id := range []kv.WorkerID{idOf("http://added:1"), idOf("http://t:1"), idOf("http://a:1")} {
+				row, ok := c.Row(core.Orders, string(binary.BigEndian.AppendUint64(nil, uint64(id))))
+				if ok {
+					told++
+				}
+				if strings.Contains(string(row.Value), "c4nary") {
+					t.Errorf("order %q", row.Value)
+				}
+			}
+		})
+		if told != 2 {
+			t.Errorf("peers are told %d things, want the worker without a token and the draining", told)
 		}
 	})
 }

@@ -73,11 +73,17 @@ func newPond(t *testing.T, replicas int) *pond {
 }
 
 func (p *pond) start(i int) *swimmer {
-	p.lives++
 	cfg := Config{Transport: transport.Config{Cluster: "pond", Secrets: []string{strings.Repeat("0123456789abcdef", 3)}}}
 	for j := range min(3, len(p.addrs)) {
 		cfg.Peers = append(cfg.Peers, p.addrs[j].String())
 	}
+	return p.startAs(i, cfg)
+}
+
+// startAs starts a replica at address i that is configured otherwise.
+func (p *pond) startAs(i int, cfg Config) *swimmer {
+	p.t.Helper()
+	p.lives++
 	e, err := p.net.Listen(p.addrs[i].String(), cfg.Transport, transport.Options{Boot: fmt.Sprintf("r%d-%d", i, p.lives)})
 	if err != nil {
 		p.t.Fatal(err)
@@ -212,10 +218,10 @@ func TestMeshForms(t *testing.T) {
 	})
 }
 
-// TestPartitionHeals: however long it lasted, membership is whole 2.5 s after it
+// TestBR25_HalvesFindEachOtherAgain: however long it lasted, membership is whole 2.5 s after it
 // ends, and replicas have what they missed soon after. The memory of dead
 // members is much shorter than that in membership itself.
-func TestPartitionHeals(t *testing.T) {
+func TestBR25_HalvesFindEachOtherAgain(t *testing.T) {
 	for _, last := range []time.Duration{20 * time.Second, 60 * time.Second, 120 * time.Second} {
 		t.Run(last.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

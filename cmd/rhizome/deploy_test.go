@@ -42,10 +42,15 @@ func TestKubernetesManifests(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rhizome.yaml")
 	token := filepath.Join(t.TempDir(), "token")
 	write(t, token, "s3cret")
-	write(t, file, strings.ReplaceAll(kinds["ConfigMap"].Data["rhizome.yaml"], "/etc/rhizome-admin/token", token))
+	secret := filepath.Join(t.TempDir(), "secret")
+	write(t, secret, "0123456789abcdefghijklmnopqrstuvwxyz")
+	write(t, file, strings.NewReplacer("/etc/rhizome-admin/token", token, "/etc/rhizome-mesh/secret", secret).Replace(kinds["ConfigMap"].Data["rhizome.yaml"]))
 	var out, errs bytes.Buffer
 	if code := run(t.Context(), []string{"check-config", file}, &out, &errs); code != 0 || !strings.Contains(out.String(), `selector: "app=vllm"`) {
 		t.Errorf("the configuration: exit %d: %s%s", code, out.String(), errs.String())
+	}
+	if !strings.Contains(string(text), "clusterIP: None\n  publishNotReadyAddresses: true") || !strings.Contains(out.String(), `- "rhizome-mesh:7400"`) {
+		t.Errorf("replicas don't find each other: %s", out.String())
 	}
 	allowed := make(map[string]string)
 	for _, r := range kinds["Role"].Rules {

@@ -110,6 +110,7 @@ func (p *prediction) byEvents() bool { return p.source == fromEvents || p.source
 // audits judges predictions, and keeps the results for each worker.
 type audits struct {
 	workers map[kv.Target]*workerAudit
+	room    int // how many of these there may be before those of targets that are gone are dropped
 	// pending are those that wait for news under way, in the order in which
 	// they came.
 	pending []pendingAudit
@@ -124,13 +125,24 @@ type pendingAudit struct {
 	actual int
 }
 
-func newAudits() audits { return audits{workers: make(map[kv.Target]*workerAudit)} }
+// leastAuditRoom is how many targets have results before any are dropped.
+const leastAuditRoom = 64
 
-// of returns a target's results. There are as many as targets in the fleet,
-// since Collect drops those of others.
-func (a *audits) of(t kv.Target) *workerAudit {
+func newAudits() audits {
+	return audits{workers: make(map[kv.Target]*workerAudit), room: leastAuditRoom}
+}
+
+// auditOf returns a target's results. There are at most about twice as many as
+// targets in the fleet: those of others are dropped when the metrics are read,
+// and when there are too many.
+func (r *Router) auditOf(t kv.Target) *workerAudit {
+	a := &r.audits
 	w := a.workers[t]
 	if w == nil {
+		if len(a.workers) >= a.room {
+			a.keep(r.deps.Fleet.View().Members)
+			a.room = max(leastAuditRoom, 2*len(a.workers))
+		}
 		w = newWorkerAudit()
 		a.workers[t] = w
 	}
@@ -187,7 +199,7 @@ func (r *Router) judge(now clock.Instant, d *Decision, actual int) {
 			r.deps.Learned.Fault(now, d.RenderClass, d.query, actual, p.block)
 		}
 	}
-	r.audits.of(d.Target).count(cause, p.tokens-actual)
+	r.auditOf(d.Target).count(cause, p.tokens-actual)
 	r.ring.update(d.ID, func(e *Explanation) { e.Audit = &Audit{Cause: cause, ShortTokens: p.tokens - actual} })
 }
 

@@ -117,7 +117,7 @@ func (w *window) close(now fleet.Lookups) (found float64, ok bool) {
 
 // auditWindow takes a request that ended well into its worker's window.
 func (r *Router) auditWindow(now clock.Instant, d *Decision, u Usage) {
-	a := r.audits.of(d.Target)
+	a := r.auditOf(d.Target)
 	promptTokens := int(d.booking.PromptTokens)
 	if u.Known {
 		promptTokens = u.PromptTokens

@@ -69,7 +69,7 @@ type Candidate struct {
 	HBMTokens    int        `json:"hbm_tokens"`
 	LowerTokens  int        `json:"lower_tokens"`
 	Tier         string     `json:"tier,omitempty"`   // of the lower tokens
-	Source       string     `json:"source,omitempty"` // of the hit: events or sent
+	Source       string     `json:"source,omitempty"` // of the hit: events, learned, sent or session
 	QueuedTokens int        `json:"queued_tokens"`
 	Decoding     int        `json:"decoding"`
 	InFlight     int        `json:"in_flight"` // of this router, before the request

@@ -87,9 +87,11 @@ func New(cfg Config, deps Deps) *Router {
 	}
 	source := clock.Source(cfg.Seed, "route")
 	x := &Router{
-		cfg: cfg, deps: deps, source: source, rand: rand.New(source), sizes: prompt.NewCalibration(),
-		output: cost.NewOutputLength(), classAt: make(map[ClassKey]*class), classes: make(map[*cost.Fit]*class), traffic: newTraffic(), sessions: newSessions(), agents: newAgents(), ring: newRing(cfg.Explained),
-		audits: newAudits(), peering: newPeering(deps.Mesh),
+		cfg: cfg, deps: deps, source: source, rand: rand.New(source),
+		sizes: prompt.NewCalibration(), output: cost.NewOutputLength(), traffic: newTraffic(),
+		classAt: make(map[ClassKey]*class), classes: make(map[*cost.Fit]*class),
+		sessions: newSessions(), agents: newAgents(), ring: newRing(cfg.Explained), audits: newAudits(),
+		peering: newPeering(deps.Mesh),
 	}
 	x.listen()
 	return x
@@ -272,7 +274,7 @@ func (r *Router) FirstByte(d *Decision) {
 	if d.query.Stream {
 		d.seen.class.residuals.Observe(d.PredictedTTFT.Seconds(), ttft.Seconds())
 		d.seen.class.late.observe(d.PredictedTTFT, ttft)
-		r.audits.of(d.Target).ttft.observe(ttft.Seconds() / max(d.PredictedTTFT, time.Microsecond).Seconds())
+		r.auditOf(d.Target).ttft.observe(ttft.Seconds() / max(d.PredictedTTFT, time.Microsecond).Seconds())
 	}
 	if d.ticket != 0 {
 		r.deps.Index.Extend(d.ticket, now.Add(confirmLag))
@@ -324,7 +326,7 @@ func (r *Router) Done(d *Decision, o Outcome) {
 		}
 		if u.CachedTokens >= 0 {
 			r.audit(now, d, u.CachedTokens)
-			r.audits.of(d.Target).cached.observe(float64(u.CachedTokens-d.PredictedCachedTokens) / float64(max(1, u.PromptTokens)))
+			r.auditOf(d.Target).cached.observe(float64(u.CachedTokens-d.PredictedCachedTokens) / float64(max(1, u.PromptTokens)))
 			r.stats.CachedPredicted += uint64(d.PredictedCachedTokens)
 			r.stats.CachedActual += uint64(u.CachedTokens)
 			r.stats.CachedAbsError += uint64(max(u.CachedTokens-d.PredictedCachedTokens, d.PredictedCachedTokens-u.CachedTokens))

@@ -2,6 +2,7 @@ package route
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -143,45 +144,60 @@ type SavedSession struct {
 }
 
 // Sessions returns the sessions that were last seen within a time, the latest
-// first, n at most.
+// first, n at most. It holds up decisions only while it copies them.
 func (r *Router) Sessions(within time.Duration, n int) []SavedSession {
 	members := make(map[kv.Target]*fleet.Member)
 	for _, m := range r.deps.Fleet.View().Members {
 		members[m.Target] = m
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := r.deps.Clock.Now()
+	now, last, older := r.copySessions()
 	var all []SavedSession
 	add := func(hash uint64, s session) {
-		m := members[s.target]
-		if m == nil || now.Sub(s.at) > within {
-			return
+		if saved, ok := s.saved(now, members[s.target]); ok && saved.Since <= within {
+			saved.Hash = hash
+			all = append(all, saved)
 		}
-		c := m.Cache()
-		saved := SavedSession{Hash: hash, Target: s.target, Since: now.Sub(s.at), Tokens: s.tokens, Age: s.age, Boot: s.boot}
-		if !s.restored {
-			if s.slot != c.Slot {
-				return // its cache is no more
-			}
-			id, _ := m.Worker.Identity()
-			clock := m.Clock(&c)
-			saved.Age, saved.Boot = clock-min(s.clock, clock), id.Boot
-		}
-		all = append(all, saved)
 	}
 	// order-free: sorted below
-	for hash, s := range r.sessions.last {
+	for hash, s := range last {
 		add(hash, s)
 	}
 	// order-free: sorted below
-	for hash, s := range r.sessions.older {
-		if _, twice := r.sessions.last[hash]; !twice {
+	for hash, s := range older {
+		if _, twice := last[hash]; !twice {
 			add(hash, s)
 		}
 	}
 	slices.SortFunc(all, func(a, b SavedSession) int { return cmp.Or(cmp.Compare(a.Since, b.Since), cmp.Compare(a.Hash, b.Hash)) })
 	return all[:min(n, len(all))]
+}
+
+// copySessions returns both generations of sessions as they are now. The older
+// one never changes, so it is no copy.
+func (r *Router) copySessions() (now clock.Instant, last, older map[uint64]session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.deps.Clock.Now(), maps.Clone(r.sessions.last), r.sessions.older
+}
+
+// saved returns a session in its form to be kept, but for its name; false where
+// its worker is gone, or the cache that it had.
+func (s *session) saved(now clock.Instant, m *fleet.Member) (SavedSession, bool) {
+	if m == nil {
+		return SavedSession{}, false
+	}
+	saved := SavedSession{Target: s.target, Since: now.Sub(s.at), Tokens: s.tokens, Age: s.age, Boot: s.boot}
+	if s.restored {
+		return saved, true
+	}
+	c := m.Cache()
+	if s.slot != c.Slot {
+		return SavedSession{}, false
+	}
+	id, _ := m.Worker.Identity()
+	clock := m.Clock(&c)
+	saved.Age, saved.Boot = clock-min(s.clock, clock), id.Boot
+	return saved, true
 }
 
 // RestoreSessions takes over the sessions of an earlier process, which were

@@ -11,7 +11,7 @@ import (
 )
 
 // ErrTooManyDecisions says that the admin API decided on too many workers.
-var ErrTooManyDecisions = errors.New("too many workers were added, removed and drained")
+var ErrTooManyDecisions = errors.New("too many workers were added, removed and drained: take some back (POST /workers, DELETE /workers/{id}/drain)")
 
 // Add has a worker be in the fleet, whatever the configuration and the sources
 // say, and undoes its removal. It takes the place of one of the same name that

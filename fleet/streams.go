@@ -201,7 +201,9 @@ func (f *Fleet) hearCache(writer core.Replica, key string, value *crdt.PageItem)
 		return
 	}
 	if value == nil {
-		delete(f.told[t], writer)
+		if delete(f.told[t], writer); len(f.told[t]) == 0 {
+			delete(f.told, t)
+		}
 		return
 	}
 	if f.told[t] == nil {

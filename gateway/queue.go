@@ -23,8 +23,12 @@ type placement struct {
 }
 
 // lookAgain is how long after a request's time is over the queue is looked at
-// again, if it was not told so: a reload may have given it more.
-const lookAgain = 100 * time.Millisecond
+// again, if it was not told so: a reload may have given it more. It doubles each
+// time, up to lookSeldom, so that thousands who wait don't keep the router busy.
+const (
+	lookAgain  = 100 * time.Millisecond
+	lookSeldom = 5 * time.Second
+)
 
 // place lets the router decide about x, and waits for its turn if that is what
 // it decides. A client that goes away leaves the queue at once.
@@ -40,13 +44,13 @@ func (g *Gateway) place(x *exchange, q route.Query) (*route.Decision, error) {
 	}
 	late := time.NewTimer(w.MaxWait())
 	defer late.Stop()
-	for {
+	for again := lookAgain; ; again = min(2*again, lookSeldom) {
 		select {
 		case p := <-told:
 			return p.decision, p.err
 		case <-late.C:
 			queue.Examine(nil) // nothing else may happen that makes it look
-			late.Reset(lookAgain)
+			late.Reset(again)
 		case <-x.r.Context().Done():
 			if !queue.Leave(w) {
 				if p := <-told; p.decision != nil {

@@ -2,6 +2,7 @@ package prompt
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/rhizome-router/rhizome/clock"
@@ -48,7 +49,7 @@ func (l *Learner) check(ctx context.Context) {
 		c := m.Cache()
 		f := Form{c.BlockTokens, c.SaltInRoot}
 		for _, f := range []Form{f, {BlockTokens: f.BlockTokens}} { // without a salt they are alike
-			if f.BlockTokens > 0 && !contains(forms, f) {
+			if f.BlockTokens > 0 && !slices.Contains(forms, f) {
 				forms = append(forms, f)
 			}
 		}
@@ -79,15 +80,6 @@ func (l *Learner) check(ctx context.Context) {
 			delete(l.workers, id)
 		}
 	}
-}
-
-func contains(forms []Form, f Form) bool {
-	for _, g := range forms {
-		if f == g {
-			return true
-		}
-	}
-	return false
 }
 
 // ranksOf returns the first member and those of the same worker behind it.

@@ -112,6 +112,7 @@ func (l *Learned) Learn(t Lesson) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	parent := l.verify(&t)
+	l.makeRoom(l.newest) // old entries may have grown by another form
 	if t.At < 0 || t.At >= len(r.bounds) || l.entries[l.key(t.Class, r.bounds[t.At].key)] != nil {
 		return
 	}

@@ -89,45 +89,6 @@ const (
 	refused // the boundary can't be used: its tokens depend on what follows, or can't be told
 )
 
-// LearnedStats says how much is learned and how it went.
-type LearnedStats struct {
-	Entries  int   `json:"entries"`
-	Trusted  int   `json:"trusted"`
-	Unusable int   `json:"unusable"`
-	Bytes    int64 `json:"bytes"` // an estimate of the memory
-	MaxBytes int64 `json:"max_bytes"`
-	Classes  int   `json:"classes"` // with entries, or with a version of their own
-
-	Hits    uint64 `json:"hits"`   // look-ups that found a boundary
-	Misses  uint64 `json:"misses"` // look-ups that found none
-	Learned uint64 `json:"learned"`
-	Trusts  uint64 `json:"trusts"`  // entries that came to count
-	Evicted uint64 `json:"evicted"` // for want of room
-	Bumped  uint64 `json:"bumped"`  // times that a class was forgotten
-	// Refused counts the boundaries that can't be used, by reason.
-	Refused [numRefusals]uint64 `json:"refused"`
-}
-
-// Refusal is why a boundary can't be used.
-type Refusal uint8
-
-// The reasons.
-const (
-	NotPrefix    Refusal = iota // the messages before it have other tokens than in the whole prompt
-	Unrenderable                // the engine does not render the messages before it alone
-	Contradicted                // another prompt has other tokens before it
-	Faulty                      // workers computed what should have been there
-	numRefusals
-)
-
-// String returns the reason's name as used in metrics.
-func (r Refusal) String() string {
-	return [...]string{"not_prefix", "unrenderable", "contradicted", "faulty"}[r]
-}
-
-// Refusals are all of them.
-var Refusals = [...]Refusal{NotPrefix, Unrenderable, Contradicted, Faulty}
-
 const (
 	defaultLearnedBytes = 256 << 20
 	// entryBytes is what an entry takes besides its keys.
@@ -274,7 +235,13 @@ func (l *Learned) put(e *entry) {
 	l.entries[e.key] = e
 	l.link(e)
 	l.stats.Bytes += e.bytes()
-	for l.stats.Bytes > l.maxBytes && l.oldest != e {
+	l.makeRoom(e)
+}
+
+// makeRoom takes out the least recently used entries, up to keep, while there
+// are more than fit.
+func (l *Learned) makeRoom(keep *entry) {
+	for l.stats.Bytes > l.maxBytes && l.oldest != keep {
 		l.drop(l.oldest)
 		l.stats.Evicted++
 	}
@@ -343,14 +310,8 @@ func (l *Learned) unlink(e *entry) {
 // makes many requests go wrong at a time.
 const bumpPause = time.Minute
 
-// Bump forgets all that was learned of a class, since it turned out to be
+// bump forgets all that was learned of a class, since it turned out to be
 // wrong, and reports whether it did: not twice within a minute.
-func (l *Learned) Bump(now clock.Instant, class Class) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.bump(now, class)
-}
-
 func (l *Learned) bump(now clock.Instant, class Class) bool {
 	v := l.versions[class]
 	if v.bumped && now.Sub(v.bumpedAt) < bumpPause || len(l.versions) >= maxClasses && v == (version{}) {
@@ -396,14 +357,4 @@ func (l *Learned) Fault(now clock.Instant, class Class, r *Request, actual, bloc
 			l.refuse(e, Faulty)
 		}
 	}
-}
-
-// Stats returns the present counts.
-func (l *Learned) Stats() LearnedStats {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s := l.stats
-	s.Entries, s.MaxBytes = len(l.entries), l.maxBytes
-	s.Classes = len(l.versions)
-	return s
 }

@@ -177,8 +177,8 @@ func checkBooks(t testing.TB, l *Learned) {
 	if n != len(l.entries) || bytes != s.Bytes || trust != s.Trusted || unusable != s.Unusable {
 		t.Fatalf("%d entries, %d B, %d trusted, %d unusable: %+v", n, bytes, trust, unusable, s)
 	}
-	if s.Bytes > s.MaxBytes && n > 1 {
-		t.Fatalf("%d bytes, at most %d", s.Bytes, s.MaxBytes)
+	if s.Bytes > l.maxBytes && n > 1 {
+		t.Fatalf("%d bytes, at most %d", s.Bytes, l.maxBytes)
 	}
 }
 
@@ -222,7 +222,7 @@ func TestTheLeastRecentlyUsedGoes(t *testing.T) {
 			t.Errorf("%s: %d tokens known", name, n)
 		}
 	}
-	if s := l.Stats(); s.Evicted != 1 || s.Bytes > s.MaxBytes {
+	if s := l.Stats(); s.Evicted != 1 || s.Bytes > l.maxBytes {
 		t.Errorf("%+v", s)
 	}
 }
@@ -277,7 +277,7 @@ func TestFaults(t *testing.T) {
 		t.Fatalf("%d tokens known of a class that was wrong", n)
 	}
 	checkBooks(t, l)
-	if l.Bump(now.Add(time.Second), e.class(t)) || !l.Bump(now.Add(2*time.Minute), e.class(t)) {
+	if l.bump(now.Add(time.Second), e.class(t)) || !l.bump(now.Add(2*time.Minute), e.class(t)) {
 		t.Error("a class is forgotten once in a minute")
 	}
 	for i := range 3 { // and learned anew

@@ -2,6 +2,7 @@ package prompt
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -27,7 +28,7 @@ type Learner struct {
 
 	mu      sync.Mutex
 	jobs    []*job
-	budgets map[kv.WorkerID]*budget
+	budgets map[kv.WorkerID]float64 // questions that a worker may be asked now
 	stats   LearnerStats
 	asking  asking
 
@@ -67,11 +68,6 @@ type job struct {
 	since   clock.Instant
 }
 
-// budget is how many questions a worker may be asked.
-type budget struct {
-	left float64
-}
-
 const (
 	// firstQuestions is what a new worker may be asked at once, and the most that
 	// is saved up.
@@ -91,7 +87,7 @@ const (
 func NewLearner(cfg Config, learned *Learned, deps LearnerDeps) *Learner {
 	return &Learner{
 		cfg: cfg.WithDefaults(), learned: learned, deps: deps, wake: make(chan struct{}, 1),
-		budgets: make(map[kv.WorkerID]*budget), workers: make(map[workerModel]*checked),
+		budgets: make(map[kv.WorkerID]float64), workers: make(map[workerModel]*checked),
 	}
 }
 
@@ -152,15 +148,14 @@ func (l *Learner) Told(r *Request, class Class, ids []uint32) {
 
 // earn gives a worker's budget its share of a request.
 func (l *Learner) earn(w kv.WorkerID) {
-	b := l.budgets[w]
-	if b == nil {
+	left, known := l.budgets[w]
+	if !known {
 		if len(l.budgets) >= maxBudgets {
 			clear(l.budgets) // of workers that are gone, nearly all
 		}
-		b = &budget{left: firstQuestions}
-		l.budgets[w] = b
+		left = firstQuestions
 	}
-	b.left = min(firstQuestions, b.left+l.cfg.LearnShare)
+	l.budgets[w] = min(firstQuestions, left+l.cfg.LearnShare)
 }
 
 // Run asks until ctx ends.
@@ -212,18 +207,10 @@ func (l *Learner) take() (*job, *engine.Worker) {
 	n := len(l.jobs)
 	l.jobs = slices.DeleteFunc(l.jobs, func(j *job) bool { return now.Sub(j.since) > jobPatience })
 	l.stats.Dropped += uint64(n - len(l.jobs))
-	slices.SortStableFunc(l.jobs, func(a, b *job) int {
-		switch {
-		case a.want.Gain > b.want.Gain:
-			return -1
-		case a.want.Gain < b.want.Gain:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(l.jobs, func(a, b *job) int { return cmp.Compare(b.want.Gain, a.want.Gain) })
 	for i, j := range l.jobs {
 		if m := l.richest(now, view, j); m != nil {
-			l.budgets[m.Target.Worker].left -= float64(j.want.Questions())
+			l.budgets[m.Target.Worker] -= float64(j.want.Questions())
 			l.stats.Questions += uint64(j.want.Questions())
 			l.jobs = slices.Delete(l.jobs, i, i+1)
 			return j, m.Worker
@@ -238,11 +225,11 @@ func (l *Learner) richest(now clock.Instant, view *fleet.View, j *job) (best *fl
 	members, _ := view.Serving(j.request.Model)
 	most := 0.0
 	for _, m := range members {
-		b := l.budgets[m.Target.Worker]
-		if b == nil || b.left < float64(j.want.Questions()) || !m.Healthy() || Class(m.RenderClass(j.request.Model, m.Cache().Slot, now)) != j.class {
+		left := l.budgets[m.Target.Worker]
+		if left < float64(j.want.Questions()) || !m.Healthy() || Class(m.RenderClass(j.request.Model, m.Cache().Slot, now)) != j.class {
 			continue
 		}
-		worth := b.left
+		worth := left
 		if m.Engine() == engine.SGLang {
 			worth += firstQuestions
 		}

@@ -2,9 +2,10 @@
 // the limits, and keys that name the prompt's prefixes.
 //
 // The central type is [Request]. A prompt given as token ids has exact keys,
-// the same as the workers' KV events give; a prompt given as text has byte
-// chunks, keys over its raw bytes, which match only against what this router
-// sent before. Start reading at [Parse].
+// the same as the workers' KV events give. One given as text has them as far as
+// its tokens are known from before ([Learned], which a [Learner] asks engines
+// for), and byte chunks, keys over its raw bytes, which match only against what
+// this router sent before. Start reading at [Parse].
 package prompt
 
 import (

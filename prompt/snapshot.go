@@ -30,15 +30,13 @@ const snapshotBatch = 256
 // Snapshot returns what was learned, in maxBytes at most: of more the most
 // recently used.
 func (l *Learned) Snapshot(maxBytes int) []byte {
-	keys := l.keysByUse()
 	b := binary.LittleEndian.AppendUint32(nil, snapshotVersion)
 	b = binary.LittleEndian.AppendUint32(b, probesVersion)
 	b = l.appendVersions(b)
 	// From the most recently used on until it is enough, then turned round.
 	room := maxBytes - len(b)
-	slices.Reverse(keys)
 	var records [][]byte
-	for batch := range slices.Chunk(keys, snapshotBatch) {
+	for batch := range slices.Chunk(l.keysByUse(), snapshotBatch) {
 		for _, e := range l.copies(batch) {
 			record := appendEntry(nil, &e)
 			if room -= len(record); room < 0 {
@@ -56,20 +54,22 @@ func (l *Learned) Snapshot(maxBytes int) []byte {
 	return b
 }
 
-// keysByUse returns the keys of all entries, the least recently used first. It
-// takes the lock for a moment at a time; an entry that is used meanwhile may be
-// named late, or not at all.
+// keysByUse returns the keys of all entries, the most recently used first. It
+// takes the lock for a moment at a time. An entry that is used meanwhile may be
+// named earlier than it was; when the one that is next goes, those behind it,
+// which would be the next to go, are not named.
 func (l *Learned) keysByUse() []uint64 {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	keys := make([]uint64, 0, len(l.entries))
 	named := make(map[uint64]bool, len(l.entries))
-	e := l.oldest
+	e := l.newest
 	for n := 1; e != nil; n++ {
 		if !named[e.key] {
 			named[e.key] = true
 			keys = append(keys, e.key)
 		}
-		if e = e.newer; e != nil && n%(4*snapshotBatch) == 0 {
+		if e = e.older; e != nil && n%(4*snapshotBatch) == 0 {
 			l.mu.Unlock()
 			l.mu.Lock()
 			if l.entries[e.key] != e {
@@ -77,7 +77,6 @@ func (l *Learned) keysByUse() []uint64 {
 			}
 		}
 	}
-	l.mu.Unlock()
 	return keys
 }
 

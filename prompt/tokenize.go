@@ -26,8 +26,10 @@ type asking struct {
 }
 
 const (
-	// maxToldTokens bounds each generation: 32 MiB.
+	// maxToldTokens bounds each generation: 32 MiB. An entry counts as toldTokens
+	// more, which is about what it takes besides its tokens.
 	maxToldTokens = 8 << 20
+	toldTokens    = 16
 	// maxAsking bounds the questions open at one time: engines that hang must not
 	// hold up everything. Beyond it nobody is asked.
 	maxAsking = 64
@@ -54,7 +56,7 @@ func (l *Learner) Prepare(ctx context.Context, r *Request, path string, body []b
 	if err == nil && (len(answer.Tokens) == 0 || !answer.Exact && !r.mirrored) {
 		err = errInexact
 	}
-	l.leave(r, class, answer.Tokens, err, ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled))
+	l.leave(r, class, answer.Tokens, err, errors.Is(ctx.Err(), context.Canceled))
 	if err == nil {
 		l.learned.Learn(Lesson{Class: class, Request: r, Whole: answer.Tokens, At: -1})
 	}
@@ -137,9 +139,12 @@ func (l *Learner) leave(r *Request, class Class, tokens []uint32, err error, gon
 
 // keep remembers tokens. When a generation is full the one before it goes.
 func (a *asking) keep(key uint64, tokens []uint32) {
-	if a.last == nil || a.lastTokens+len(tokens) > maxToldTokens {
+	size := toldTokens + len(tokens)
+	if a.last == nil || a.lastTokens+size > maxToldTokens {
 		a.older, a.last, a.lastTokens = a.last, make(map[uint64][]uint32), 0
 	}
+	if _, twice := a.last[key]; !twice {
+		a.lastTokens += size
+	}
 	a.last[key] = tokens
-	a.lastTokens += len(tokens)
 }

@@ -23,6 +23,7 @@ import (
 // benchCommand holds the benches that need more than a Go benchmark.
 type benchCommand struct {
 	Gateway benchGatewayCommand `cmd:"" help:"What the router adds to a request, against no router and against the smallest relay."`
+	Mesh    benchMeshCommand    `cmd:"" help:"How fast replicas learn what one of them reads, and what that costs."`
 }
 
 type benchGatewayCommand struct {

@@ -25,3 +25,10 @@ func TestBenchGateway(t *testing.T) {
 		t.Errorf("exit %d: %s", code, errs.String())
 	}
 }
+
+func TestBenchMeshChecksItsFlags(t *testing.T) {
+	var out, errs bytes.Buffer
+	if code := run(t.Context(), []string{"bench", "mesh", "--duration", "1ms"}, &out, &errs); code != 1 || !strings.Contains(errs.String(), "--duration") {
+		t.Errorf("exit %d: %s", code, errs.String())
+	}
+}

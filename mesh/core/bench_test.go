@@ -3,27 +3,8 @@ package core
 import (
 	"testing"
 
-	"github.com/rhizome-router/rhizome/crdt"
 	"github.com/rhizome-router/rhizome/index"
-	"github.com/rhizome-router/rhizome/kv"
 )
-
-// shownIn is a sink that keeps an index, as a router does.
-type shownIn struct {
-	index *index.Index
-	slots map[source]index.Slot
-}
-
-func (s *shownIn) Changed(id crdt.StreamID, changes []index.Change) {
-	s.index.Apply(s.slots[source{id.Target, id.Source}], changes)
-}
-func (s *shownIn) Replaced(id crdt.StreamID, _ *crdt.Stream) {
-	s.slots[source{id.Target, id.Source}] = s.index.Open(index.HBMThenOneTier)
-}
-func (s *shownIn) Page(Kind, Replica, string, *crdt.PageItem) {}
-func (s *shownIn) Row(Table, crdt.Register)                   {}
-func (s *shownIn) Readers()                                   {}
-func (s *shownIn) Trimmed(crdt.StreamID, kv.Tier, int)        {}
 
 // BenchmarkReceive is what a replica does with the batches that a peer read:
 // 16 engines whose caches are full, so that as many blocks go as come, 16 a
@@ -33,47 +14,21 @@ func BenchmarkReceive(b *testing.B) {
 	for _, native := range []bool{true, false} {
 		name := map[bool]string{true: "native", false: "engine hashes"}[native]
 		b.Run(name, func(b *testing.B) {
-			const engines, blocks, held = 16, 16, 5000
-			from := New(Config{Self: Replica{Name: "a"}}, new(discard))
-			to := New(Config{Self: Replica{Name: "b"}}, &shownIn{index.New(index.Config{}), map[source]index.Slot{}})
+			churn := NewChurn(16, 16, 5000, native)
+			from := New(Config{Self: Replica{Name: "a"}}, new(Shown))
+			to := New(Config{Self: Replica{Name: "b"}}, &Shown{Index: index.New(index.Config{})})
 			from.Up(1, "b")
 			to.Up(1, "a")
-			var hashes [engines][]kv.EngineHash
-			var keys [engines]kv.Key
-			next, bytes, ops := uint64(0), 0, 0
+			bytes, ops := 0, 0
 			var frames [][]byte
-			round := func(n int) {
-				for i := range n {
-					e := i % engines
-					if e == 0 {
-						next++
-					}
-					op := kv.Op{Kind: kv.Insert, BlockTokens: 16, Root: kv.Root("m", "", "")}
-					key := op.Root
-					if len(hashes[e]) > 0 {
-						op.HasParent, op.Parent, key = true, hashes[e][len(hashes[e])-1], keys[e]
-					}
-					for k := range blocks {
-						content := kv.Content(next*1000 + uint64(e*100+k))
-						key = kv.Next(key, content)
-						h := kv.EngineHash(key)
-						if !native {
-							h = ^h
+			round := func(batches int) {
+				for e := range churn.Engines() {
+					for range batches {
+						seq, batch, n := churn.Next(e)
+						ops += n
+						if _, err := from.Publish(1, churn.ID(e), true, seq, batch); err != nil {
+							b.Fatal(err)
 						}
-						hashes[e] = append(hashes[e], h)
-						op.Blocks = append(op.Blocks, kv.Block{Hash: h, Content: content})
-					}
-					keys[e] = key
-					batch := []kv.Op{op}
-					ops += blocks
-					if len(hashes[e]) > held {
-						batch = append(batch, kv.Op{Kind: kv.Remove, Hashes: append([]kv.EngineHash{}, hashes[e][:blocks]...)})
-						hashes[e] = hashes[e][blocks:]
-						ops += blocks
-					}
-					id := crdt.StreamID{Target: kv.Target{Worker: kv.WorkerID(e + 1), Rank: kv.NoRank}, Boot: 1}
-					if _, err := from.Publish(1, id, true, next-1, batch); err != nil {
-						b.Fatal(err)
 					}
 				}
 				from.flush()
@@ -92,12 +47,12 @@ func BenchmarkReceive(b *testing.B) {
 				}
 				frames = frames[:0]
 			}
-			round(engines * (held/blocks + 10))
+			round(churn.FillBatches() + 10)
 			receive()
 			bytes, ops = 0, 0
 			for b.Loop() {
 				b.StopTimer()
-				round(engines * 10)
+				round(10)
 				b.StartTimer()
 				receive()
 			}
@@ -109,13 +64,3 @@ func BenchmarkReceive(b *testing.B) {
 		})
 	}
 }
-
-// discard is a sink of nothing.
-type discard struct{}
-
-func (discard) Changed(crdt.StreamID, []index.Change)      {}
-func (discard) Replaced(crdt.StreamID, *crdt.Stream)       {}
-func (discard) Page(Kind, Replica, string, *crdt.PageItem) {}
-func (discard) Row(Table, crdt.Register)                   {}
-func (discard) Readers()                                   {}
-func (discard) Trimmed(crdt.StreamID, kv.Tier, int)        {}

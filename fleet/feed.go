@@ -28,6 +28,7 @@ type follower struct {
 	told    bool // the worker itself told its block size
 	steps   bool // a batch is what one step of the engine did
 	begun   bool // the reading of events has
+	turn    bool // a driver reads: see Inlet.Begin
 	shown   bool // a stream was
 	sizes   stepSizes
 	groups  map[uint16]index.Group // windowed KV groups of a hybrid model, as named so far

@@ -3,6 +3,7 @@ package fleet
 import (
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/engine"
+	"github.com/rhizome-router/rhizome/mesh/core"
 )
 
 // Inlet is where what one member's worker says comes in: its KV events and its
@@ -50,6 +51,27 @@ func (in *Inlet) Scraped(now clock.Instant, t engine.RankTelemetry) {
 		in.heard(in.Member)
 	}
 }
+
+// Begin says that this replica reads the member's events from now on, for a
+// driver that does without Run where replicas share what they read: when it is
+// its turn, see core.Reads. process is when the worker's process started. It
+// returns the number of the batch to go on with.
+func (in *Inlet) Begin(process engine.Value) (next uint64) {
+	fw := in.follower
+	fw.f.mesh.Do(func(now clock.Instant, c *core.Core) {
+		fw.turn, fw.process = true, process
+		next, _ = fw.begin(now, c)
+	})
+	return next
+}
+
+// End says that another replica reads the member's events now.
+func (in *Inlet) End() {
+	in.follower.f.mesh.Do(func(clock.Instant, *core.Core) { in.follower.turn = false })
+}
+
+// Process notes when the process started that the worker is now.
+func (in *Inlet) Process(start engine.Value) { in.follower.scraped(start) }
 
 // Admit enters the i-th of the workers given to New as one that answered and
 // said what it is, for a driver that does without Run. It returns an inlet for

@@ -142,7 +142,9 @@ func (f *Fleet) reader(w kv.WorkerID) string {
 }
 
 // reading reports whether this replica is the one that reads the events.
-func (fw *follower) reading() bool { return fw.m.feed.Load() != nil || fw.f.deps.Mesh == nil }
+func (fw *follower) reading() bool {
+	return fw.m.feed.Load() != nil || fw.turn || fw.f.deps.Mesh == nil
+}
 
 // processNote is how a boot's process is told to peers: by the time at which it
 // started, as the worker tells it. Empty: it doesn't.

@@ -155,11 +155,15 @@ func connections(n *Node) (connected int) {
 	return connected
 }
 
+// patience is how long replicas may take to meet, which is long on a machine
+// that is busy with other things.
+const patience = time.Minute
+
 // await waits until something is so.
 func (g *benchGround) await(ctx context.Context, what string, is func() bool) error {
-	for deadline := time.Now().Add(20 * time.Second); !is(); {
+	for deadline := time.Now().Add(patience); !is(); {
 		if time.Now().After(deadline) {
-			return fmt.Errorf("waited 20 s for %s", what)
+			return fmt.Errorf("waited %v for %s", patience, what)
 		}
 		if err := clock.Real().Sleep(ctx, 20*time.Millisecond); err != nil {
 			return err

@@ -25,8 +25,13 @@ type Deps struct {
 	// Endpoint is this replica's port; nil for a replica that is alone. The node
 	// closes it.
 	Endpoint *transport.Endpoint
-	Clock    clock.Clock
-	Log      *slog.Logger
+	// Carry, in place of an Endpoint, takes the frames of a replica called Name,
+	// for a driver that does without Run: it hands them to the peers' Receive, and
+	// tells the core of peers and of time. It is called within Do.
+	Carry func(core.Message)
+	Name  string
+	Clock clock.Clock
+	Log   *slog.Logger
 	// Lookup resolves a host's addresses. Default: the machine's resolver.
 	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 	// StreamLog bounds the streams; Seed is that of random choices.
@@ -84,9 +89,12 @@ func New(cfg Config, deps Deps) (*Node, error) {
 		}
 	}
 	name := "alone"
-	if deps.Endpoint != nil {
+	switch {
+	case deps.Endpoint != nil:
 		name = deps.Endpoint.Self().Boot
-	} else {
+	case deps.Carry != nil:
+		name = deps.Name
+	default:
 		cfg.MaxRingBytes = 1 // nobody catches up from it
 	}
 	n := &Node{
@@ -105,6 +113,10 @@ func (n *Node) Do(f func(now clock.Instant, c *core.Core)) {
 	now := n.deps.Clock.Now()
 	f(now, n.core)
 	for _, m := range n.core.Out() {
+		if n.deps.Carry != nil {
+			n.deps.Carry(m)
+			continue
+		}
 		if m.To != "" {
 			n.enqueue(now, n.lanes[m.To], m)
 			continue

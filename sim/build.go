@@ -47,26 +47,25 @@ func newWorld(sc *Scenario, column Column, seed uint64, plan *workload.Plan, p *
 		return nil, err
 	}
 	for i, r := range routers {
-		w.addReplica(i, r, p.Gossips)
+		w.addReplica(i, r)
 	}
 	w.everyScrape(micros(cmp.Or(p.Scrape, sc.Network.Scrape)))
 	w.everyWindow(windowMicros)
 	w.everyGossip()
+	w.everyMeshTick()
 	w.planFaults()
 	return w, nil
 }
 
-// addReplica joins one router to the world. Replicas that share events by
-// gossip hear the workers of the others' later.
-func (w *world) addReplica(i int, r policy.Router, gossips bool) {
+// addReplica joins one router to the world.
+func (w *world) addReplica(i int, r policy.Router) {
 	rep := &replica{n: i, router: r, rand: clock.Rand(w.seed, fmt.Sprintf("gossip of replica %d", i)), heard: make([]float64, w.sc.Replicas)}
 	rep.peer, _ = r.(policy.Peer)
+	if rep.mesh, _ = r.(*replicated); rep.mesh != nil {
+		rep.lanes = make([][2]lane, w.sc.Replicas)
+	}
 	for n := range w.workers {
 		wire := wire{rand: clock.Rand(w.seed, fmt.Sprintf("events of worker %d to replica %d", n, i)), delay: w.sc.Network.EventDelay, loss: w.sc.Network.EventLoss}
-		if gossips && n%w.sc.Replicas != i {
-			wire.delay += w.sc.Network.GossipDelay
-			wire.loss = max(wire.loss, w.sc.Network.GossipLoss)
-		}
 		rep.wires = append(rep.wires, wire)
 	}
 	w.replicas = append(w.replicas, rep)
@@ -164,6 +163,9 @@ func (w *world) everyWindow(length float64) {
 
 // tell passes on what a replica has to say to the others.
 func (w *world) tell(r *replica, now float64) {
+	if r.mesh != nil {
+		w.carry(r, now)
+	}
 	if r.peer == nil || len(w.replicas) == 1 {
 		return
 	}

@@ -28,6 +28,8 @@ func (w *world) planFaults() {
 			}
 		case Down:
 			w.during(f, from, until, func(k *worker, on bool) error { w.power(k, !on); return nil })
+		case Partition:
+			w.part(from, until)
 		case IndexDown:
 			w.schedule(from, func(float64) { w.indexDown = true })
 			if until > from {
@@ -83,6 +85,7 @@ func (w *world) power(k *worker, up bool) {
 		w.record.count(k.engine)
 		k.engine.Reset(func(e model.Event) { w.happened(k, &e) })
 		k.journal.restart()
+		k.said = nil
 	}
 	k.up = up
 	boot := k.boot

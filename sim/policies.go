@@ -19,9 +19,6 @@ type Policy struct {
 	// Peer says that it is somebody else's rule, Fitted that its parameters
 	// were tuned here.
 	Peer, Fitted bool
-	// Gossips says that replicas hear of KV events from the one that follows
-	// the worker, and not from the worker each.
-	Gossips bool
 	// Scrape is how often it reads the workers' metrics; 0: as the scenario has
 	// it.
 	Scrape time.Duration
@@ -95,7 +92,7 @@ func peer(p policy.Named, maker policy.Maker) Policy {
 // shipped returns the real router as a configuration makes it.
 func shipped(name, doc string, cfg route.Config) Policy {
 	prices := cfg.Policy == route.Rhizome || cfg.Policy == route.ArticleCost
-	return Policy{Name: name, Doc: doc, Gossips: true, Prices: prices, make: func(w *world, column Column) ([]policy.Router, error) {
+	return Policy{Name: name, Doc: doc, Prices: prices, make: func(w *world, column Column) ([]policy.Router, error) {
 		class := func(int) cost.Class { return cost.Generic() }
 		switch column {
 		case Oracle:
@@ -103,14 +100,25 @@ func shipped(name, doc string, cfg route.Config) Policy {
 		case Misspecified:
 			class = w.wrongClass
 		}
-		var routers []policy.Router
-		for i := range w.sc.Replicas {
+		configOf := func(i int) productConfig {
 			cfg := cfg
 			cfg.Fixed, cfg.Seed = column != Learned, draw(w.seed, "router", uint64(i))
-			r, err := newProduct(w.sc, productConfig{Config: cfg, Class: class, Clock: &w.clock})
+			return productConfig{Config: cfg, Class: class, Clock: &w.clock}
+		}
+		if w.sc.Replicas == 1 {
+			r, err := newProduct(w.sc, configOf(0))
 			if err != nil {
 				return nil, err
 			}
+			r.terms = w.terms
+			return []policy.Router{r}, nil
+		}
+		all, err := newReplicated(w.sc, configOf)
+		if err != nil {
+			return nil, err
+		}
+		var routers []policy.Router
+		for _, r := range all {
 			r.terms = w.terms
 			routers = append(routers, r)
 		}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
-	"time"
 
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/cost"
@@ -12,7 +11,7 @@ import (
 	"github.com/rhizome-router/rhizome/fleet"
 	"github.com/rhizome-router/rhizome/index"
 	"github.com/rhizome-router/rhizome/kv"
-	"github.com/rhizome-router/rhizome/mesh/core"
+	"github.com/rhizome-router/rhizome/mesh"
 	"github.com/rhizome-router/rhizome/prompt"
 	"github.com/rhizome-router/rhizome/route"
 	"github.com/rhizome-router/rhizome/sim/policy"
@@ -32,12 +31,7 @@ type product struct {
 	ids     engine.Identity
 	terms   *termSums // nil when nobody wants them
 
-	clock    *clock.Virtual
-	shares   []route.MemberShare
-	told     []fleet.Share
-	peers    map[int]*fleet.Peer // the other replicas, by number
-	tellFrom clock.Instant
-	peered   bool
+	clock *clock.Virtual
 }
 
 // productConfig says how the product runs, on what knowledge.
@@ -45,12 +39,13 @@ type productConfig struct {
 	route.Config
 	Class func(worker int) cost.Class // what is assumed of a worker
 	Clock *clock.Virtual
+	Mesh  *mesh.Node // of a replica among several; else nil
 }
 
 // newProduct returns a replica that has heard of its workers and seen nothing.
 func newProduct(sc *Scenario, cfg productConfig) (*product, error) {
 	p := &product{
-		numbers: make(map[kv.Target]int), peers: make(map[int]*fleet.Peer), live: make(map[uint64]*route.Decision), clock: cfg.Clock, peered: sc.Replicas > 1,
+		numbers: make(map[kv.Target]int), live: make(map[uint64]*route.Decision), clock: cfg.Clock,
 		ids: engine.Identity{Engine: engine.VLLM, Events: "simulated", BlockTokens: sc.BlockTokens},
 	}
 	if sc.Fleet.Profile == SGLangLoads {
@@ -69,7 +64,7 @@ func newProduct(sc *Scenario, cfg productConfig) (*product, error) {
 	prefixes := index.New(index.Config{Seed: cfg.Seed})
 	sent := index.NewApprox(index.ApproxConfig{Seed: cfg.Seed})
 	var err error
-	p.fleet, err = fleet.New(fleet.Config{}, fleet.Deps{Index: prefixes, Approx: sent, Clock: cfg.Clock, Log: slog.New(slog.DiscardHandler),
+	p.fleet, err = fleet.New(fleet.Config{}, fleet.Deps{Index: prefixes, Approx: sent, Clock: cfg.Clock, Log: slog.New(slog.DiscardHandler), Mesh: cfg.Mesh,
 		Heard: func(m *fleet.Member) { p.router.Examine(m) }}, specs,
 		func(s engine.Spec) (cost.Class, error) { return classes[s.URL], nil })
 	if err != nil {
@@ -77,12 +72,14 @@ func newProduct(sc *Scenario, cfg productConfig) (*product, error) {
 	}
 	for i := range specs {
 		in := p.fleet.Admit(i, p.ids, []engine.Model{{ID: modelName}})[0]
-		in.Feed(engine.FeedEvent{Kind: engine.FeedConnected})
+		if cfg.Mesh == nil { // else who reads it is to be settled
+			in.Feed(engine.FeedEvent{Kind: engine.FeedConnected})
+		}
 		p.inlets, p.members = append(p.inlets, in), append(p.members, in.Member)
 		p.numbers[in.Member.Target] = i
 	}
 	cfg.Explained = 64
-	p.router = route.New(cfg.Config, route.Deps{Fleet: p.fleet, Index: prefixes, Approx: sent, Clock: cfg.Clock})
+	p.router = route.New(cfg.Config, route.Deps{Fleet: p.fleet, Index: prefixes, Approx: sent, Clock: cfg.Clock, Mesh: cfg.Mesh})
 	p.router.SetPeers(sc.Replicas-1, sc.Network.GossipDelay)
 	return p, nil
 }
@@ -182,51 +179,5 @@ func (p *product) Up(_ clock.Instant, worker int, up bool) {
 		in.Feed(engine.FeedEvent{Kind: engine.FeedConnected})
 	} else {
 		in.Feed(engine.FeedEvent{Kind: engine.FeedReset})
-	}
-}
-
-// tellEvery is how often a replica tells the others what it has in flight.
-const tellEvery = 20 * time.Millisecond
-
-// Tell implements [policy.Peer]: the shares that changed, and now and then all.
-func (p *product) Tell(now clock.Instant) any {
-	if !p.peered || now < p.tellFrom {
-		return nil
-	}
-	p.tellFrom = now.Add(tellEvery)
-	p.shares = p.router.Shares(p.shares[:0])
-	if p.told == nil {
-		p.told = make([]fleet.Share, len(p.shares))
-	}
-	full := now.Sub(0)/time.Second != now.Sub(clock.Instant(tellEvery))/time.Second
-	var out []workerShare
-	for i, s := range p.shares {
-		if s.Share != p.told[i] || full && s.Share != (fleet.Share{}) {
-			p.told[i] = s.Share
-			out = append(out, workerShare{i, s.Share})
-		}
-	}
-	if out == nil {
-		return nil
-	}
-	return out
-}
-
-// workerShare is a share as one replica tells it to the others.
-type workerShare struct {
-	worker int
-	share  fleet.Share
-}
-
-// Hear implements [policy.Peer].
-func (p *product) Hear(now clock.Instant, from int, said any) {
-	peer := p.peers[from]
-	if peer == nil {
-		peer = fleet.NewPeer(core.Replica{Name: fmt.Sprintf("%03d", from)})
-		p.peers[from] = peer
-	}
-	peer.Heard(now)
-	for _, s := range said.([]workerShare) {
-		p.members[s.worker].HearShare(peer, s.share)
 	}
 }

@@ -32,9 +32,11 @@ type world struct {
 	unlocks   [][]int32
 	record    record
 	indexDown bool
-	terms     *termSums // where the product's costs are summed; nil: nowhere
-	open      int       // jobs not ended
-	err       error
+	// connections counts the times at which replicas were cut off or joined.
+	connections int
+	terms       *termSums // where the product's costs are summed; nil: nowhere
+	open        int       // jobs not ended
+	err         error
 }
 
 // worker is one modelled engine and what hangs on it.
@@ -45,7 +47,8 @@ type worker struct {
 	up         bool
 	version    uint64 // of the next wake-up: older ones are void
 	boot       int
-	busyBefore float64 // at the end of the last window
+	busyBefore float64         // at the end of the last window
+	said       []*policy.Batch // in this life, for replicas that begin to read it
 }
 
 // replica is one router under test.
@@ -53,6 +56,8 @@ type replica struct {
 	n      int
 	router policy.Router
 	peer   policy.Peer // nil if it tells nothing
+	mesh   *replicated // nil if it has none
+	lanes  [][2]lane   // of the mesh, by replica and class
 	wires  []wire      // by worker
 	rand   *rand.Rand  // of its gossip
 	heard  []float64   // by replica: when the last of its messages arrives
@@ -302,7 +307,14 @@ func (w *world) anyUp() bool {
 // publish sends one worker's batch to every replica.
 func (w *world) publish(k *worker, at float64, b *policy.Batch) {
 	boot := k.boot
+	b.Life = boot
+	if w.replicas[0].mesh != nil {
+		k.remember(b)
+	}
 	for _, r := range w.replicas {
+		if r.mesh != nil && !r.mesh.reads[k.n] {
+			continue
+		}
 		arrives := r.wires[k.n].arrival(max(at, float64(w.clock.Now())/1e3))
 		w.schedule(arrives, func(now float64) {
 			if k.boot == boot {

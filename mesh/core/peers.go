@@ -110,9 +110,14 @@ func (c *Core) Overflowed(now clock.Instant, name string) {
 // settle takes the replicas that are alive for readers once their set has not
 // changed for a while.
 func (c *Core) settle(now clock.Instant) {
-	if c.unsettle == 0 || now.Sub(c.unsettle) < c.cfg.Settled {
-		return
+	if c.unsettle != 0 && now.Sub(c.unsettle) >= c.cfg.Settled {
+		c.Settle()
 	}
+}
+
+// Settle takes the replicas that are alive for readers at once: for a driver
+// that knows that they are all there will be.
+func (c *Core) Settle() {
 	c.unsettle = 0
 	readers := []string{c.cfg.Self.Name}
 	for _, name := range c.names {

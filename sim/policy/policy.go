@@ -79,7 +79,8 @@ type Usage struct {
 
 // Batch is what one engine step did to a worker's cache.
 type Batch struct {
-	Seq uint64 // contiguous from 0 for each life of the worker
+	Seq  uint64 // contiguous from 0 for each life of the worker
+	Life int    // which of its lives that is: another number for each
 	// Ops are the events as the engine sent them.
 	Ops []kv.Op
 	// Changes is what follows from them: which keys are on which tier now and

@@ -204,7 +204,7 @@ func TestChaos(t *testing.T) {
 // A vector that comes before its sender can be asked for anything is asked for
 // again once it can be; the replica is not warm until then.
 func TestVectorBeforeTheConnection(t *testing.T) {
-	a, b := New(Config{Self: Replica{Name: "a"}}, discard{}), New(Config{Self: Replica{Name: "b"}}, discard{})
+	a, b := New(Config{Self: Replica{Name: "a"}}, new(Shown)), New(Config{Self: Replica{Name: "b"}}, new(Shown))
 	a.Put(0, Workers, "w", []byte("1"), 0)
 	a.Set(0, Orders, "w", 0, []byte("2"))
 	pass := func(from, to *Core) {

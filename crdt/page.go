@@ -26,6 +26,7 @@ type Page struct {
 	gone  []GoneKey
 	floor uint64 // the deletions up to this version are forgotten
 	sum   uint64
+	ends  int64 // no life ends before
 }
 
 // Position is how far a copy of a page is.
@@ -64,7 +65,7 @@ const maxGone = 4096
 // NewPage returns an empty page of at most limit values; when one more is put,
 // the one put longest ago is deleted.
 func NewPage(limit int) *Page {
-	p := &Page{limit: limit, items: make(map[string]*PageItem)}
+	p := &Page{limit: limit, items: make(map[string]*PageItem), ends: math.MaxInt64}
 	p.order.before, p.order.after = &p.order, &p.order
 	return p
 }
@@ -87,6 +88,7 @@ func (p *Page) Put(now int64, key string, value []byte, life int64) {
 		until = now + life
 	}
 	p.step()
+	p.ends = min(p.ends, until)
 	p.set(&PageItem{Key: key, Value: value, Version: p.at.Version, At: now, Until: until})
 	if len(p.items) > p.limit {
 		p.Delete(p.order.after.Key)
@@ -109,10 +111,16 @@ func (p *Page) step() { p.at = Position{p.at.Version + 1, p.at.Version + 1} }
 
 // Expire deletes the values whose life is over. Only the page's writer does.
 func (p *Page) Expire(now int64) {
+	if now < p.ends {
+		return
+	}
+	p.ends = math.MaxInt64
 	for it := p.order.after; it != &p.order; {
 		after := it.after
 		if it.Until <= now {
 			p.Delete(it.Key)
+		} else {
+			p.ends = min(p.ends, it.Until)
 		}
 		it = after
 	}

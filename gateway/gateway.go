@@ -18,6 +18,7 @@ import (
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/engine"
 	"github.com/rhizome-router/rhizome/kv"
+	"github.com/rhizome-router/rhizome/mesh"
 	"github.com/rhizome-router/rhizome/prompt"
 	"github.com/rhizome-router/rhizome/route"
 )
@@ -40,7 +41,7 @@ type Registry interface {
 }
 
 // Deps is what a gateway needs from the rest of the house. Only Queue, Ready,
-// Workers, Index, Discovery, Mesh, Config, Explain, Recent, Preview, Registry, Placed
+// Workers, Index, Discovery, Mesh, Node, Config, Explain, Recent, Preview, Registry, Placed
 // and Tracer may be nil.
 type Deps struct {
 	Decider Decider
@@ -60,6 +61,9 @@ type Deps struct {
 	// Discovery returns what the admin API shows as /discovery: how the sources
 	// of workers stand.
 	Discovery func() any
+	// Node shares with other replicas which worker holds which response; nil for
+	// a replica that is alone. The gateway is to be made before it runs.
+	Node *mesh.Node
 	// Mesh returns what the admin API shows as /mesh: the other replicas, and how
 	// this one stands with them.
 	Mesh func() any
@@ -147,7 +151,7 @@ func New(cfg Config, deps Deps) (*Gateway, error) {
 		metrics:  m,
 		retries:  newRetryBudget(cfg.RetryShare),
 		limits:   limits,
-		places:   newPlaces(maxPlaces),
+		places:   newPlaces(maxPlaces, deps.Node),
 		shadow:   newShadow(m),
 		reserved: newReservations(deps.Decider, m),
 		buffered: new(atomic.Int64),

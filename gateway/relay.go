@@ -131,7 +131,7 @@ func (a *attempt) learn(t *tap) bool {
 	if m == nil {
 		return t.windows > 0 // it stands at the beginning or nowhere
 	}
-	a.g.places.put(place{stateKey(a.x.caller.tenant, string(m[1])), a.decision.Target, a.x.prompt.Model, a.x.named})
+	a.g.places.put(place{stateKey(a.x.caller.tenant, string(m[1])), a.decision.Target, a.x.prompt.Model, a.x.named, 0})
 	return true
 }
 

@@ -2,17 +2,27 @@ package gateway
 
 import (
 	"container/list"
+	"crypto/sha256"
 	"regexp"
 	"strings"
 	"sync"
+	"time"
 
+	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/crdt"
+	"github.com/rhizome-router/rhizome/crdt/wire"
 	"github.com/rhizome-router/rhizome/kv"
+	"github.com/rhizome-router/rhizome/mesh"
+	"github.com/rhizome-router/rhizome/mesh/core"
 	"github.com/rhizome-router/rhizome/prompt"
 )
 
 // maxPlaces bounds how many responses and conversations are remembered; the
 // one that was used longest ago is forgotten first.
 const maxPlaces = 1 << 16
+
+// placeLife is how long a place is told to other replicas.
+const placeLife = 24 * time.Hour
 
 // place is where an engine remembers something: one target, under one model,
 // for one tenant alone.
@@ -21,23 +31,69 @@ type place struct {
 	target kv.Target
 	model  string
 	named  string // what the request that made it called the model
+
+	until clock.Instant // of one that another replica told; 0: it is our own
 }
 
 // places remembers which target holds which response or conversation: engines
-// keep those in their own memory.
+// keep those in their own memory. Replicas tell each other of theirs.
 type places struct {
+	node *mesh.Node // nil: alone
 	mu   sync.Mutex
 	most int
 	byID map[string]*list.Element // of place
 	used list.List                // latest first
 }
 
-func newPlaces(most int) *places {
-	return &places{most: most, byID: make(map[string]*list.Element)}
+// newPlaces returns places that are shared over a node, which must not run yet;
+// nil for none.
+func newPlaces(most int, node *mesh.Node) *places {
+	s := &places{node: node, most: most, byID: make(map[string]*list.Element)}
+	if node != nil {
+		node.HearPage(core.Responses, s.hear)
+	}
+	return s
 }
 
-// put records that p.target holds p.id.
+// put records that p.target holds p.id, and tells other replicas.
 func (s *places) put(p place) {
+	s.keep(p)
+	if s.node == nil {
+		return
+	}
+	w := wire.NewWriter(nil)
+	w.Array(placeFields)
+	w.String(core.TargetKey(p.target))
+	w.String(p.model)
+	w.String(p.named)
+	s.node.Do(func(now clock.Instant, c *core.Core) { c.Put(now, core.Responses, p.id, w.Bytes(), placeLife) })
+}
+
+// What other replicas are told of a place, by its id: target, model, and what
+// the request called that.
+const (
+	placeFields   = 3
+	maxPlaceBytes = 1 << 10 // of each
+)
+
+// hear takes a place that another replica told. One that it tells no more stays
+// until its life ends: its worker may well outlive that replica.
+func (s *places) hear(_ core.Replica, id string, value *crdt.PageItem) {
+	if value == nil {
+		return
+	}
+	r := wire.NewReader(value.Value)
+	if r.Array(1) != placeFields {
+		return
+	}
+	target, known := core.TargetOf(r.String(maxPlaceBytes))
+	p := place{id, target, r.String(maxPlaceBytes), r.String(maxPlaceBytes), clock.Instant(value.Until)}
+	if r.End() == nil && known {
+		s.keep(p)
+	}
+}
+
+func (s *places) keep(p place) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e, ok := s.byID[p.id]; ok {
@@ -53,15 +109,21 @@ func (s *places) put(p place) {
 }
 
 // get returns where id is held.
-func (s *places) get(id string) (place, bool) {
+func (s *places) get(now clock.Instant, id string) (place, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e, ok := s.byID[id]
 	if !ok {
 		return place{}, false
 	}
+	p := e.Value.(place)
+	if p.until != 0 && p.until <= now {
+		s.used.Remove(e)
+		delete(s.byID, id)
+		return place{}, false
+	}
 	s.used.MoveToFront(e)
-	return e.Value.(place), true
+	return p, true
 }
 
 // stateID finds the id of a response or conversation in the beginning of an
@@ -69,8 +131,11 @@ func (s *places) get(id string) (place, bool) {
 var stateID = regexp.MustCompile(`"id"\s*:\s*"((?:resp|conv)_[A-Za-z0-9_-]{1,120})"`)
 
 // stateKey names a response or conversation of a tenant: others that know its
-// id don't reach it.
-func stateKey(tenant, id string) string { return tenant + "\x00" + id }
+// id don't reach it. It is a hash, so that other replicas are told no ids.
+func stateKey(tenant, id string) string {
+	sum := sha256.Sum256([]byte(tenant + "\x00" + id))
+	return string(sum[:16])
+}
 
 // stateIDs are the ids that x's request needs a target to hold.
 func (x *exchange) stateIDs() []string {
@@ -90,7 +155,7 @@ func (x *exchange) stateIDs() []string {
 // here is left to the worker, unless the state is all that the request names.
 func (g *Gateway) follow(x *exchange) error {
 	for _, id := range x.stateIDs() {
-		if p, ok := g.places.get(stateKey(x.caller.tenant, id)); ok {
+		if p, ok := g.places.get(g.deps.Clock.Now(), stateKey(x.caller.tenant, id)); ok {
 			x.query.Pin, x.follows = p.target.String(), true
 			if x.state != "" {
 				x.prompt.Model, x.named = p.model, p.named

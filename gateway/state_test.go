@@ -6,8 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rhizome-router/rhizome/crdt"
+	"github.com/rhizome-router/rhizome/crdt/wire"
 	"github.com/rhizome-router/rhizome/internal/testkit"
 	"github.com/rhizome-router/rhizome/kv"
+	"github.com/rhizome-router/rhizome/mesh/core"
 	"github.com/rhizome-router/rhizome/route"
 )
 
@@ -67,7 +70,7 @@ func TestStateThatIsGone(t *testing.T) {
 	if a := ask(r.g, "GET", responses+"/resp_unseen"); a.Code != 404 || !strings.Contains(a.Body.String(), "previous_response_not_found") {
 		t.Errorf("a path with an unseen id gave %d %s", a.Code, a.Body)
 	}
-	r.g.places.put(place{stateKey("", "resp_old"), kv.Target{Worker: 1}, "m", "m"})
+	r.g.places.put(place{stateKey("", "resp_old"), kv.Target{Worker: 1}, "m", "m", 0})
 	r.picker.err = route.ErrNoWorker
 	if a := r.post(responses, `{"model":"m","input":"y","previous_response_id":"resp_old"}`); a.status != 404 || !strings.Contains(a.body, "previous_response_not_found") {
 		t.Errorf("state of a worker that is gone gave %+v", a)
@@ -96,19 +99,45 @@ func TestStateIsATenantsOwn(t *testing.T) {
 }
 
 func TestPlacesAreBounded(t *testing.T) {
-	p := newPlaces(3)
+	p := newPlaces(3, nil)
 	for i := range 5 {
-		p.put(place{fmt.Sprint(i), kv.Target{Rank: int16(i)}, "m", "m"})
-		p.get("0") // used again and again
+		p.put(place{fmt.Sprint(i), kv.Target{Rank: int16(i)}, "m", "m", 0})
+		p.get(0, "0") // used again and again
 	}
 	for id, want := range map[string]bool{"0": true, "1": false, "2": false, "3": true, "4": true} {
-		if _, ok := p.get(id); ok != want {
+		if _, ok := p.get(0, id); ok != want {
 			t.Errorf("%s is known: %v", id, ok)
 		}
 	}
-	p.put(place{"4", kv.Target{Rank: 9}, "m", "m"})
-	if got, _ := p.get("4"); got.target.Rank != 9 || len(p.byID) != 3 || p.used.Len() != 3 {
+	p.put(place{"4", kv.Target{Rank: 9}, "m", "m", 0})
+	if got, _ := p.get(0, "4"); got.target.Rank != 9 || len(p.byID) != 3 || p.used.Len() != 3 {
 		t.Errorf("%+v, %d known", got, len(p.byID))
+	}
+}
+
+// TestPlacesOfOtherReplicas: what another replica told is known until its life
+// ends, though that replica goes before; what makes no sense is left out.
+func TestPlacesOfOtherReplicas(t *testing.T) {
+	told := wire.NewWriter(nil)
+	told.Array(3)
+	target := kv.Target{Worker: 7, Rank: kv.NoRank}
+	told.String(core.TargetKey(target))
+	told.String("m")
+	told.String("alias")
+	p := newPlaces(3, nil)
+	p.hear(core.Replica{Name: "r"}, "id", &crdt.PageItem{Key: "id", Value: told.Bytes(), Until: 100})
+	p.hear(core.Replica{Name: "r"}, "id", nil) // its page is forgotten
+	if got, ok := p.get(99, "id"); !ok || got.target != target || got.model != "m" || got.named != "alias" {
+		t.Errorf("%+v, %v", got, ok)
+	}
+	if got, ok := p.get(100, "id"); ok {
+		t.Errorf("after its life: %+v", got)
+	}
+	for _, bad := range [][]byte{nil, {0x93}, told.Bytes()[:5], append(told.Bytes(), 1)} {
+		p.hear(core.Replica{Name: "r"}, "bad", &crdt.PageItem{Key: "bad", Value: bad, Until: 100})
+	}
+	if _, ok := p.get(1, "bad"); ok || len(p.byID) != 0 {
+		t.Error("what makes no sense is known")
 	}
 }
 

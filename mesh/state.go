@@ -20,6 +20,9 @@ type State struct {
 	// Members are the other replicas; those that died or left stay for a minute.
 	Members []Member `json:"members"`
 	Streams Streamed `json:"streams"`
+	// Pages is how many values are known that replicas, this one included, say of
+	// themselves, by kind.
+	Pages map[string]int `json:"pages"`
 	// SentBytes is what was sent to all peers together, by class (live: what has
 	// just happened; sync: what a peer lacked), SentPageBytes that part of it
 	// that replicas say of themselves, by kind.
@@ -96,7 +99,7 @@ func (n *Node) State() (s State) {
 	s = State{
 		Members: []Member{},
 		Enabled: true, Replica: self.Boot, Address: self.Addr.String(), Cluster: n.cfg.Transport.Cluster, Warm: n.warm(),
-		SentBytes: make(map[string]uint64), SentPageBytes: make(map[string]uint64),
+		SentBytes: make(map[string]uint64), SentPageBytes: make(map[string]uint64), Pages: make(map[string]int),
 		QueuedBytes: n.queued.Load(), MaxQueueBytes: n.cfg.MaxQueueBytes, DroppedFrames: n.dropped.Load(),
 	}
 	n.Do(func(now clock.Instant, c *core.Core) {
@@ -120,6 +123,9 @@ func (s *State) count(c *core.Core) {
 	}
 	for k, bytes := range st.BytesByKind {
 		s.SentPageBytes[core.Kind(k).String()] = bytes
+	}
+	for k, n := range c.Values() {
+		s.Pages[core.Kind(k).String()] = n
 	}
 	s.AppliedBlocks, s.DuplicateBatches = st.Ops, st.Duplicates
 	s.Resyncs, s.SnapshotsSent, s.SnapshotsUsed = st.Asked, st.SnapshotsSent, st.SnapshotsUsed

@@ -49,7 +49,7 @@ func TestKubernetesManifests(t *testing.T) {
 	if code := run(t.Context(), []string{"check-config", file}, &out, &errs); code != 0 || !strings.Contains(out.String(), `selector: "app=vllm"`) {
 		t.Errorf("the configuration: exit %d: %s%s", code, out.String(), errs.String())
 	}
-	if !strings.Contains(string(text), "clusterIP: None\n  publishNotReadyAddresses: true") || !strings.Contains(out.String(), `- "rhizome-mesh:7400"`) {
+	if !strings.Contains(string(text), "clusterIP: None\n  publishNotReadyAddresses: true") || !strings.Contains(out.String(), "rhizome-mesh:7400") {
 		t.Errorf("replicas don't find each other: %s", out.String())
 	}
 	allowed := make(map[string]string)

@@ -285,3 +285,49 @@ func TestBR15_SameBytesThroughEveryReplica(t *testing.T) {
 		}
 	}
 }
+
+// A response that was made through one replica is found through another: engines
+// keep them in their own memory.
+func TestResponsesAreFoundThroughAnyReplica(t *testing.T) {
+	var made atomic.Int32
+	c := newCluster(t, 0, 0)
+	var flags []string
+	for range 3 {
+		worker := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch r.URL.Path {
+			case "/v1/models":
+				fmt.Fprint(w, `{"data":[{"id":"m","object":"model"}]}`)
+			case "/v1/responses":
+				fmt.Fprintf(w, `{"id":"resp_%d","object":"response","output":[]}`, made.Add(1))
+			default:
+				http.NotFound(w, r)
+			}
+		}))
+		defer worker.Close()
+		flags = append(flags, "--worker", worker.URL)
+	}
+	for range 2 {
+		c.replicas = append(c.replicas, c.start(flags...))
+	}
+	c.awaitMesh()
+	ask := func(s *served, more string) (worker, id string) {
+		r, body := s.ask(t, "/v1/responses", `{"model":"m","input":"hi"`+more+`}`)
+		if r.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s", r.Status, body)
+		}
+		var answer struct{ ID string }
+		if err := json.Unmarshal([]byte(body), &answer); err != nil {
+			t.Fatal(err)
+		}
+		return r.Header.Get("x-rhizome-worker"), answer.ID
+	}
+	for range 12 {
+		home, id := ask(c.replicas[0], "")
+		await(t, "the other replica knows of it", func() bool {
+			return c.replicas[1].mesh(t).Pages["responses"] >= int(made.Load())
+		})
+		if worker, _ := ask(c.replicas[1], `,"previous_response_id":"`+id+`"`); worker != home {
+			t.Fatalf("%s was made by %s, and asked for at %s", id, home, worker)
+		}
+	}
+}

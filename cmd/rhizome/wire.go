@@ -136,6 +136,7 @@ func (r *replica) build(cfg config.Config) (err error) {
 		Decider: r.router, Queue: r.router, Models: func() []engine.Model { return r.fleet.View().Models() }, Ready: r.ready,
 		Workers: func() any { return r.fleet.Describe() },
 		Index:   func() any { return r.fleet.DescribeIndex() }, Discovery: func() any { return r.registry.Describe() },
+		Node:    r.node,
 		Mesh:    func() any { return r.node.State() },
 		Config:  func() any { return r.inForce.Load().describe() },
 		Explain: func(id string) (any, bool) { return r.router.Explain(id) }, Recent: func(n int) any { return r.router.Recent(n) }, Preview: r.router.Preview, Registry: r.registry,

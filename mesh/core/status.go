@@ -46,6 +46,17 @@ func (c *Core) Streams() StreamsState {
 	return state
 }
 
+// Values returns how many values are on the pages of all replicas, by kind.
+func (c *Core) Values() (n [NumKinds]int) {
+	for k := range c.own {
+		n[k] = c.own[k].page.Len()
+	}
+	for id, p := range c.pages { // order-free: a sum
+		n[id.kind] += p.copy.Len()
+	}
+	return n
+}
+
 // Refused counts what was over a bound, rows of tables included.
 func (c *Core) Refused() uint64 {
 	n := c.stats.Refused

@@ -115,9 +115,9 @@ func (g *ground) await(what string, ok func() bool) {
 // awaitState is await for a state that can say what it lacks.
 func (g *ground) awaitState(ok func() bool, what func() string) {
 	g.t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
+	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.After(30 * time.Second); !ok(); {
+	for deadline := time.After(60 * time.Second); !ok(); {
 		select {
 		case <-tick.C:
 		case <-deadline:

@@ -88,7 +88,7 @@ func (r *replica) awaitTruth(who string) {
 // hold, how large blocks are, and that they are live; also after a worker
 // restarted, and after the replica that read died.
 func TestReplicasShareWhatTheyRead(t *testing.T) {
-	all := newReplicas(t, 3, 4)
+	all := newReplicas(t, 3, 2)
 	one := all[0]
 	one.await("each worker read by one replica", func() bool {
 		return all[0].reading()+all[1].reading()+all[2].reading() == len(one.workers)

@@ -45,6 +45,7 @@ func (f *Fleet) follow(ctx context.Context, w *worker, in *Inlet, id engine.Iden
 		return
 	}
 	for f.awaitTurn(ctx, w.ID) {
+		f.learnProcess(ctx, w, fw)
 		turn, end := f.turn(ctx, w.ID)
 		cfg := engine.FeedConfig{
 			Engine: id.Engine, Events: id.Events, Replay: id.Replay, Model: cmp.Or(w.Spec.Model, model), Rank: max(0, int(in.Member.Target.Rank)),
@@ -62,6 +63,21 @@ func (f *Fleet) follow(ctx context.Context, w *worker, in *Inlet, id engine.Iden
 			}
 		}
 		end()
+	}
+}
+
+// learnProcess finds out which process of a worker runs, if no scrape has told
+// yet: whether what a peer read is of it decides where to go on.
+func (f *Fleet) learnProcess(ctx context.Context, w *worker, fw *follower) {
+	known := false
+	f.mesh.Do(func(clock.Instant, *core.Core) { known = fw.process.Known })
+	if known || f.deps.Mesh == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.cfg.ProbeTimeout)
+	defer cancel()
+	if t, err := w.Scrape(ctx); err == nil {
+		fw.scraped(t.ProcessStartSeconds)
 	}
 }
 

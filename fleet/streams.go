@@ -54,7 +54,15 @@ func (s streams) Trimmed(id crdt.StreamID, tier kv.Tier, blocks int) {
 }
 
 // Readers is part of mesh.Streams.
-func (s streams) Readers() { s.f.readers.tell() }
+func (s streams) Readers() {
+	for t, fw := range s.f.followers { // order-free: each by itself
+		for writer, value := range s.f.told[t] { // order-free: only the reader's is taken
+			fw.hear(writer, value)
+			fw.m.SetCache(fw.cache)
+		}
+	}
+	s.f.readers.tell()
+}
 
 // bell wakes all who wait for news.
 type bell struct {

@@ -101,7 +101,9 @@ func New(cfg Config, deps Deps) (*Node, error) {
 		cfg: cfg, deps: deps, lanes: make(map[string]*lane),
 		events: make(chan memberlist.NodeEvent, 1024), known: newAddressBook(), began: deps.Clock.Now(),
 	}
-	n.core = core.New(cfg.Core(name, deps.StreamLog, deps.Seed), &n.ears)
+	coreCfg := cfg.Core(name, deps.StreamLog, deps.Seed)
+	coreCfg.Joining = deps.Endpoint != nil
+	n.core = core.New(coreCfg, &n.ears)
 	return n, nil
 }
 

@@ -34,7 +34,7 @@ func (c *demoCommand) startRouter(sh *shell) func(context.Context, []string) (*l
 		ctx, stop := context.WithCancel(ctx)
 		d := &demoRouter{stop: stop}
 		secret := rand.Text() + rand.Text()
-		for i := range c.Replicas {
+		for i := range max(1, c.Replicas) {
 			if err := d.start(ctx, sh, c.flags(lines, i, secret, d.replicas)); err != nil {
 				return nil, errors.Join(err, d.close())
 			}

@@ -90,6 +90,10 @@ type Config struct {
 	// Settled is for how long the set of replicas must not change before streams
 	// go to other readers; 0 means 2 s. A dead reader is replaced at once.
 	Settled time.Duration
+	// Joining: others may be there already, so nobody's events are read until the
+	// set of replicas has settled for the first time. Otherwise a replica that
+	// does not know the others yet would take all engines for its own.
+	Joining bool
 	// Keep is how long the pages of a dead replica, and streams of a target's
 	// former life, are kept; 0 means 60 s.
 	Keep time.Duration
@@ -214,6 +218,9 @@ func New(cfg Config, sink Sink) *Core {
 		cfg: cfg, sink: sink, rand: clock.Rand(cfg.Seed, "mesh"), log: crdt.NewLog(cfg.Log),
 		streams: make(map[crdt.StreamID]*stream), current: make(map[source]crdt.StreamID),
 		pages: make(map[pageID]*page), peers: make(map[string]*peer), readers: []string{cfg.Self.Name},
+	}
+	if cfg.Joining {
+		c.readers = nil
 	}
 	for k := range c.own {
 		c.own[k].page = crdt.NewPage(cfg.MaxValues)

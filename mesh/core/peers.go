@@ -110,6 +110,9 @@ func (c *Core) Overflowed(now clock.Instant, name string) {
 // settle takes the replicas that are alive for readers once their set has not
 // changed for a while.
 func (c *Core) settle(now clock.Instant) {
+	if c.readers == nil && c.unsettle == 0 {
+		c.unsettle = max(now, 1)
+	}
 	if c.unsettle != 0 && now.Sub(c.unsettle) >= c.cfg.Settled {
 		c.Settle()
 	}

@@ -132,7 +132,7 @@ func TestWhatIsKnownIsNeverWrong(t *testing.T) {
 			return fmt.Sprintf(`{"role":"%s","content":%s%s}`, rapid.SampledFrom(roles).Draw(rt, "role"), quoted, calls)
 		}
 		var talks [][]string
-		for range rapid.IntRange(5, 40).Draw(rt, "steps") {
+		for range rapid.IntRange(5, 40/raceSlowdown).Draw(rt, "steps") {
 			var talk []string
 			if len(talks) > 0 {
 				old := rapid.SampledFrom(talks).Draw(rt, "talk")

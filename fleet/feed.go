@@ -56,6 +56,7 @@ func (f *Fleet) follow(ctx context.Context, w *worker, in *Inlet, id engine.Iden
 		in.Member.feed.Store(feed)
 		err := feed.Run(turn, in.Feed)
 		in.Member.feed.Store(nil)
+		f.mesh.Do(func(clock.Instant, *core.Core) { fw.hearAll() })
 		if err != nil && turn.Err() == nil {
 			f.deps.Log.Error("KV event feed ended", "worker", w.Spec.URL, "err", err)
 			if f.deps.Clock.Sleep(ctx, f.cfg.RetryInterval) != nil {

@@ -53,13 +53,11 @@ func (s streams) Trimmed(id crdt.StreamID, tier kv.Tier, blocks int) {
 		"worker", id.Target, "tier", tier, "blocks", blocks)
 }
 
-// Readers is part of mesh.Streams.
+// Readers is part of mesh.Streams. What the readers that count now found out was
+// told before, mostly.
 func (s streams) Readers() {
-	for t, fw := range s.f.followers { // order-free: each by itself
-		for writer, value := range s.f.told[t] { // order-free: only the reader's is taken
-			fw.hear(writer, value)
-			fw.m.SetCache(fw.cache)
-		}
+	for _, fw := range s.f.followers { // order-free: each by itself
+		fw.hearAll()
 	}
 	s.f.readers.tell()
 }
@@ -122,10 +120,7 @@ func (f *Fleet) follower(m *Member, cache Cache, id engine.Identity) *follower {
 				fw.replaced(now, s)
 			}
 		}
-		for writer, value := range f.told[m.Target] { // order-free: the last reader's counts, and there is one
-			fw.hear(writer, value)
-		}
-		fw.m.SetCache(fw.cache)
+		fw.hearAll()
 	})
 	return fw
 }
@@ -228,6 +223,14 @@ func (f *Fleet) hearCache(writer core.Replica, key string, value *crdt.PageItem)
 
 // maxBlockTokens bounds what a peer may say of sizes.
 const maxBlockTokens = 1 << 20
+
+// hearAll takes what the reader of the events told last, if that is a peer.
+func (fw *follower) hearAll() {
+	for writer, value := range fw.f.told[fw.id.Target] { // order-free: the reader's counts, and there is one
+		fw.hear(writer, value)
+	}
+	fw.m.SetCache(fw.cache)
+}
 
 // hear takes what the reader of the events found out, if that is a peer.
 func (fw *follower) hear(writer core.Replica, value []byte) {

@@ -82,7 +82,7 @@ func (s *served) turn(t *testing.T, prompt []uint32) (worker string, err error) 
 
 // promptOf is the prompt of a session after its turn, in tokens.
 func promptOf(session, turn int) []uint32 {
-	ids := make([]uint32, 2048+64*turn)
+	ids := make([]uint32, 1024+64*turn)
 	for i := range ids {
 		ids[i] = (uint32(session)*2654435761+uint32(i)*40503)>>8%30_000 + 10
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/rhizome-router/rhizome/clock"
@@ -59,9 +60,7 @@ func (f *Fleet) follow(ctx context.Context, w *worker, in *Inlet, id engine.Iden
 		f.mesh.Do(func(clock.Instant, *core.Core) { fw.hearAll() })
 		if err != nil && turn.Err() == nil {
 			f.deps.Log.Error("KV event feed ended", "worker", w.Spec.URL, "err", err)
-			if f.deps.Clock.Sleep(ctx, f.cfg.RetryInterval) != nil {
-				return
-			}
+			_ = f.deps.Clock.Sleep(ctx, f.cfg.RetryInterval) // awaitTurn sees it if ctx has ended
 		}
 		end()
 	}
@@ -319,14 +318,15 @@ func (f *Fleet) awaitTurn(ctx context.Context, w kv.WorkerID) bool {
 }
 
 // turn returns a context that ends when this replica has not been the reader of
-// a worker's events for a while.
-func (f *Fleet) turn(ctx context.Context, w kv.WorkerID) (context.Context, context.CancelFunc) {
-	turn, end := context.WithCancel(ctx)
-	go func() { // ends with turn, which the caller ends
+// a worker's events for a while. end ends it too, and waits for what watches.
+func (f *Fleet) turn(ctx context.Context, w kv.WorkerID) (turn context.Context, end func()) {
+	turn, cancel := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() {
 		for turn.Err() == nil {
 			news := f.readers.news()
 			if !f.reads(w) && f.deps.Clock.Sleep(turn, lingering) == nil && !f.reads(w) {
-				end()
+				cancel()
 				return
 			}
 			select {
@@ -334,8 +334,8 @@ func (f *Fleet) turn(ctx context.Context, w kv.WorkerID) (context.Context, conte
 			case <-turn.Done():
 			}
 		}
-	}()
-	return turn, end
+	})
+	return turn, func() { cancel(); watch.Wait() }
 }
 
 func (f *Fleet) reads(w kv.WorkerID) (reads bool) {

@@ -1,0 +1,108 @@
+package lease
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/rhizome-router/rhizome/crdt/wire"
+)
+
+// A snapshot is a msgpack array: gen, index, leases (key, worker, rank, boot,
+// owner, gen, index, used, …, longest idle first), origins (name, inc, last,
+// heard, fenced, low, …, by name). Equal states have equal bytes.
+const (
+	snapshotParts = 4
+	leaseFields   = 8
+	originFields  = 6
+)
+
+// ErrSnapshot says that bytes aren't a snapshot of this version.
+var ErrSnapshot = errors.New("not a snapshot of leases")
+
+// Leases returns all leases, longest idle first.
+func (s *State) Leases() []Lease {
+	all := make([]Lease, 0, len(s.leases))
+	for _, l := range s.leases { // order-free: sorted below
+		all = append(all, *l)
+	}
+	slices.SortFunc(all, func(a, b Lease) int {
+		return cmp.Or(cmp.Compare(a.Used, b.Used), slices.Compare(a.Key[:], b.Key[:]))
+	})
+	return all
+}
+
+// Append appends a snapshot of the state to dst.
+func (s *State) Append(dst []byte) []byte {
+	w := wire.NewWriter(dst)
+	w.Array(snapshotParts)
+	w.Uint(s.gen)
+	w.Uint(s.index)
+	w.Array(leaseFields * len(s.leases))
+	for _, l := range s.Leases() {
+		l.put(w)
+	}
+	w.Array(originFields * len(s.origins))
+	for _, id := range slices.SortedFunc(maps.Keys(s.origins), func(a, b Origin) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Inc, b.Inc))
+	}) {
+		o := s.origins[id]
+		putOrigin(w, id)
+		w.Uint(o.last)
+		w.Uint(o.heard)
+		w.Bool(o.fenced)
+		w.Uint(o.low)
+	}
+	return w.Bytes()
+}
+
+func (l *Lease) put(w *wire.Writer) {
+	w.Data(l.Key[:])
+	putHolder(w, l.Holder)
+	w.Uint(l.Owner)
+	putToken(w, l.Token)
+	w.Uint(l.Used)
+}
+
+func readLease(r *wire.Reader) Lease {
+	return Lease{Key: readKey(r), Holder: readHolder(r), Owner: r.Uint(math.MaxUint64), Token: readToken(r), Used: r.Uint(math.MaxUint64)}
+}
+
+// Restore returns the state that Append wrote. The error is [ErrSnapshot].
+func Restore(b []byte) (*State, error) {
+	s, r := NewState(), wire.NewReader(b)
+	if n := r.Array(1); n != snapshotParts {
+		r.Fail(fmt.Errorf("%d fields, want %d", n, snapshotParts))
+	}
+	s.gen, s.index = r.Uint(math.MaxUint32), r.Uint(math.MaxUint64)
+	for range r.Array(leaseFields) {
+		l := readLease(r)
+		if r.Err() != nil {
+			break
+		}
+		if s.leases[l.Key] != nil || len(s.leases) >= maxLeases {
+			r.Fail(errors.New("a workflow twice, or too many of them"))
+			break
+		}
+		s.put(&l)
+	}
+	for range r.Array(originFields) {
+		id := readOrigin(r)
+		o := origin{last: r.Uint(math.MaxUint64), heard: r.Uint(math.MaxUint64), fenced: r.Bool(), low: r.Uint(math.MaxUint64)}
+		if r.Err() != nil {
+			break
+		}
+		if s.origins[id] != nil || len(s.origins) >= maxOrigins {
+			r.Fail(errors.New("an incarnation twice, or too many of them"))
+			break
+		}
+		s.origins[id] = &o
+	}
+	if err := r.End(); err != nil {
+		return nil, fmt.Errorf("%w: %d of %d bytes from the end: %w", ErrSnapshot, r.Left(), len(b), err)
+	}
+	return s, nil
+}

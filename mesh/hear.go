@@ -21,6 +21,7 @@ type ears struct {
 	streams Streams
 	pages   [core.NumKinds]func(writer core.Replica, key string, value *crdt.PageItem)
 	rows    [core.NumTables]func(row crdt.Register)
+	told    [core.NumTopics]func(from string, words []byte)
 }
 
 // HearStreams has s told of the engines' streams.

@@ -112,6 +112,7 @@ func (n *Node) join(ctx context.Context, wg *sync.WaitGroup, name string, addr n
 	laneCtx, cancel := context.WithCancel(ctx)
 	l := &lane{name: name, addr: addr, cancel: cancel}
 	n.lanes[name] = l
+	n.memberHere(name, addr)
 	n.mu.Unlock()
 	if old != nil {
 		old.cancel()
@@ -119,6 +120,7 @@ func (n *Node) join(ctx context.Context, wg *sync.WaitGroup, name string, addr n
 		n.deps.Log.Info("a replica is here", "peer", name, "addr", addr)
 	}
 	n.Do(func(now clock.Instant, c *core.Core) { c.Alive(now, name) })
+	n.membersChanged()
 	wg.Go(func() { n.connect(laneCtx, l) })
 }
 
@@ -127,6 +129,7 @@ func (n *Node) leave(name string, addr netip.AddrPort, itself bool) {
 	n.mu.Lock()
 	l := n.lanes[name]
 	delete(n.lanes, name)
+	n.memberGone(name, itself)
 	n.mu.Unlock()
 	if l != nil {
 		l.cancel()
@@ -140,6 +143,7 @@ func (n *Node) leave(name string, addr netip.AddrPort, itself bool) {
 		n.deps.Endpoint.Drop(addr.String())
 	}
 	n.Do(func(now clock.Instant, c *core.Core) { c.Dead(now, name) })
+	n.membersChanged()
 }
 
 // How replicas that are not members are looked for. Membership itself never

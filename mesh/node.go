@@ -48,6 +48,10 @@ type Node struct {
 	core  *core.Core
 	lanes map[string]*lane // by peer, while it is a member
 	ears  ears
+	// members are all that were members in the last minute; membersHeard is told
+	// that they changed.
+	members      map[string]*Peer
+	membersHeard []func()
 
 	queued  atomic.Int64 // bytes in all lanes
 	dropped atomic.Uint64
@@ -98,7 +102,7 @@ func New(cfg Config, deps Deps) (*Node, error) {
 		cfg.MaxRingBytes = 1 // nobody catches up from it
 	}
 	n := &Node{
-		cfg: cfg, deps: deps, lanes: make(map[string]*lane),
+		cfg: cfg, deps: deps, lanes: make(map[string]*lane), members: make(map[string]*Peer),
 		events: make(chan memberlist.NodeEvent, 1024), known: newAddressBook(), began: deps.Clock.Now(),
 	}
 	coreCfg := cfg.Core(name, deps.StreamLog, deps.Seed)

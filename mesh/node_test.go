@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -44,6 +45,7 @@ type swimmer struct {
 type heard struct {
 	mu    sync.Mutex
 	pages map[string]string
+	words []string
 }
 
 func (s *heard) page(w core.Replica, key string, v *crdt.PageItem) {
@@ -57,6 +59,12 @@ func (s *heard) page(w core.Replica, key string, v *crdt.PageItem) {
 	} else {
 		s.pages[at] = string(v.Value)
 	}
+}
+
+func (s *heard) word(from string, words []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.words = append(s.words, from+": "+string(words))
 }
 
 func newPond(t *testing.T, replicas int) *pond {
@@ -94,6 +102,7 @@ func (p *pond) startAs(i int, cfg Config) *swimmer {
 		p.t.Fatal(err)
 	}
 	s.HearPage(core.Loads, s.heard.page)
+	s.HearTold(core.Agreed, s.heard.word)
 	var ctx context.Context
 	ctx, s.stop = context.WithCancel(context.Background())
 	go func() {
@@ -195,6 +204,16 @@ func TestMeshForms(t *testing.T) {
 			return s.pages[fmt.Sprint(p.nodes[1].core.Self().Name, "w")] == "7"
 		})
 
+		if !p.nodes[0].Tell(p.nodes[1].core.Self().Name, core.Agreed, []byte("hello")) || p.nodes[0].Tell("nobody", core.Agreed, nil) {
+			t.Error("words go where there is no connection, or not where there is one")
+		}
+		p.within(100*time.Millisecond, "the words are heard by one", func() bool {
+			s := p.nodes[1]
+			s.heard.mu.Lock()
+			defer s.heard.mu.Unlock()
+			return slices.Equal(s.words, []string{p.nodes[0].core.Self().Name + ": hello"})
+		})
+
 		// A crash is noticed in time, a goodbye at once.
 		p.nodes[4].endpoint.Crash()
 		crashed := p.nodes[4]
@@ -215,6 +234,11 @@ func TestMeshForms(t *testing.T) {
 			}
 			return true
 		})
+		for i, peer := range p.nodes[0].Peers() {
+			if gone := i >= 2; peer.Alive == gone || peer.Left != (i == 2) {
+				t.Errorf("peer %d is %+v", i, peer)
+			}
+		}
 		p.nodes[3], p.nodes[4] = p.start(3), p.start(4)
 		p.within(3*time.Second, "new lives are connected", func() bool { return up(p.nodes...) })
 		p.within(time.Second, "new lives have the stream", func() bool { return p.nodes[3].at() == 100 && p.nodes[4].at() == 100 })

@@ -138,6 +138,8 @@ type Sink interface {
 	Page(kind Kind, writer Replica, key string, value *crdt.PageItem)
 	// Row: a table's value changed, by a peer or by Set.
 	Row(table Table, row crdt.Register)
+	// Told: a peer's Tell; words are valid during the call.
+	Told(from string, topic Topic, words []byte)
 	// Readers: which replica reads which worker may have changed; see Reads.
 	Readers()
 }

@@ -25,6 +25,7 @@ import (
 //	snapshot   id, counted, part, parts, bytes (crdt.Stream.Snapshot)
 //	lost       id, from, to: does anyone have these batches?
 //	denied     id, from, to: not this replica
+//	told       topic, words
 //
 // An id is worker, rank, source, boot. Types and fields are those of one major
 // version of the protocol; a peer that sends others is cut off.
@@ -43,6 +44,7 @@ const (
 	frameSnapshot
 	frameLost
 	frameDenied
+	frameTold
 )
 
 const (
@@ -90,6 +92,7 @@ func (c *Core) receive(now clock.Instant, p *peer, t frameType, n int, r *wire.R
 	fields := map[frameType]int{
 		frameNumbers: 2, framePage: 4, frameVector: 4, frameWant: 5, frameWantPage: 5,
 		frameWantRows: 1, framePiece: 7, frameSnapshot: 8, frameLost: 6, frameDenied: 6,
+		frameTold: 2,
 	}
 	if want, fixed := fields[t]; fixed && n != want {
 		r.Fail(fmt.Errorf("%d fields, want %d", n, want))
@@ -142,6 +145,8 @@ func (c *Core) receive(now clock.Instant, p *peer, t frameType, n int, r *wire.R
 		} else {
 			c.denied(now, p, id, lost)
 		}
+	case frameTold:
+		c.readTold(now, p, r)
 	default:
 		r.Fail(fmt.Errorf("unknown type %d", t))
 	}

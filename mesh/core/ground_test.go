@@ -124,6 +124,7 @@ func (n *node) Page(k Kind, writer Replica, key string, v *crdt.PageItem) {
 
 func (n *node) Row(Table, crdt.Register)            {}
 func (n *node) Readers()                            {}
+func (n *node) Told(string, Topic, []byte)          {}
 func (n *node) Trimmed(crdt.StreamID, kv.Tier, int) {}
 
 // connect makes a connection, of which both learn.

@@ -117,3 +117,6 @@ func (s *Shown) Row(Table, crdt.Register) {}
 
 // Readers is part of Sink.
 func (s *Shown) Readers() {}
+
+// Told is part of Sink.
+func (s *Shown) Told(string, Topic, []byte) {}

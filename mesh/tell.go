@@ -1,0 +1,94 @@
+package mesh
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/mesh/core"
+)
+
+// Tell sends words to one peer, to all of them if to is empty, at most once and
+// without waiting. It reports whether a connection stands; there may be no room
+// in its queue all the same. At most core.MaxToldBytes are sent.
+func (n *Node) Tell(to string, t core.Topic, words []byte) (sent bool) {
+	n.Do(func(_ clock.Instant, c *core.Core) { sent = c.Tell(to, t, words) })
+	return sent
+}
+
+// HearTold has f told of what peers tell on a topic. It is called within Do, and
+// words are valid during the call. It is said before Run.
+func (n *Node) HearTold(t core.Topic, f func(from string, words []byte)) { n.ears.told[t] = f }
+
+// Told is part of core.Sink.
+func (e *ears) Told(from string, t core.Topic, words []byte) {
+	if f := e.told[t]; f != nil {
+		f(from, words)
+	}
+}
+
+// Peer is another replica as membership has it.
+type Peer struct {
+	Name string
+	Addr netip.AddrPort
+	// Alive says that it is a member; Left that it said goodbye, and so is no
+	// member any more.
+	Alive, Left bool
+	// Since is when it came, or was missed.
+	Since clock.Instant
+}
+
+// rememberGone is how long replicas that are no members any more are told of.
+const rememberGone = time.Minute
+
+// Peers returns the other replicas by name, those gone in the last minute
+// included.
+func (n *Node) Peers() []Peer {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := n.deps.Clock.Now()
+	var all []Peer
+	for name, p := range n.members { // order-free: sorted below
+		if !p.Alive && now.Sub(p.Since) > rememberGone {
+			delete(n.members, name)
+			continue
+		}
+		all = append(all, *p)
+	}
+	slices.SortFunc(all, func(a, b Peer) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// HearPeers has f told whenever [Node.Peers] changed, from the goroutine that
+// follows membership, which must not be held up. It is said before Run.
+func (n *Node) HearPeers(f func()) { n.membersHeard = append(n.membersHeard, f) }
+
+func (n *Node) membersChanged() {
+	for _, f := range n.membersHeard {
+		f()
+	}
+}
+
+// memberHere and memberGone need mu.
+func (n *Node) memberHere(name string, addr netip.AddrPort) {
+	p := n.members[name]
+	if p == nil || !p.Alive {
+		p = &Peer{Name: name, Alive: true, Since: n.deps.Clock.Now()}
+		n.members[name] = p
+	}
+	p.Addr = addr
+}
+
+func (n *Node) memberGone(name string, left bool) {
+	now := n.deps.Clock.Now()
+	for other, p := range n.members { // order-free: each by itself
+		if !p.Alive && now.Sub(p.Since) > rememberGone {
+			delete(n.members, other)
+		}
+	}
+	if p := n.members[name]; p != nil {
+		p.Alive, p.Left, p.Since = false, left, now
+	}
+}

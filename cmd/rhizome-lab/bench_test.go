@@ -32,3 +32,10 @@ func TestBenchMeshChecksItsFlags(t *testing.T) {
 		t.Errorf("exit %d: %s", code, errs.String())
 	}
 }
+
+func TestBenchIndexChecksItsTrace(t *testing.T) {
+	var out, errs bytes.Buffer
+	if code := run(t.Context(), []string{"bench", "index", "--trace", "/nonexistent"}, &out, &errs); code != 2 || !strings.Contains(errs.String(), "--trace") {
+		t.Errorf("exit %d: %s", code, errs.String())
+	}
+}

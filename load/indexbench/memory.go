@@ -1,0 +1,132 @@
+package indexbench
+
+import (
+	"context"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rhizome-router/rhizome/crdt"
+	"github.com/rhizome-router/rhizome/index"
+	"github.com/rhizome-router/rhizome/kv"
+)
+
+// mixReport is the memory of one mix of entries. An entry is a block that a
+// worker holds.
+type mixReport struct {
+	// Sharers is how many workers hold each block: 1 in the unique-heavy mix.
+	Sharers int `json:"sharers"`
+	Entries int `json:"entries"`
+	// Core is the index's tables by their own account, All the growth of the
+	// process's resident memory after the collector gave back what is free: index,
+	// logs' bases with both their tables and counts. The rings that logs keep for
+	// replicas to catch up have a limit of their own (max_ring_bytes) and are off.
+	CoreBytes float64 `json:"bytes_per_entry_core"`
+	AllBytes  float64 `json:"bytes_per_entry_all"`
+	// GCPauseP99Micros is of collections while all of it was live.
+	GCPauseP99Micros float64 `json:"gc_pause_p99_us"`
+	// DropReaderMaxMicros is the longest lookup while a worker with its part of the
+	// entries was dropped, swept and filled anew.
+	DropReaderMaxMicros float64 `json:"drop_reader_max_us"`
+}
+
+// chainBlocks is how long the prompts of the mixes are.
+const chainBlocks = 96
+
+// measureMix fills an index and its logs with entries blocks that workers hold,
+// each held by sharers of them.
+func measureMix(ctx context.Context, entries, workers, sharers int) (*mixReport, error) {
+	debug.FreeOSMemory()
+	empty := residentBytes()
+	g := newGround(workers, index.Config{MaxBytes: 8 << 30, Seed: 1}, crdt.LogConfig{MaxRingBytes: 1, MaxBaseBytes: 8 << 30})
+	m := &mixReport{Sharers: sharers}
+	seqs := make([]uint64, workers)
+	var changes []index.Change
+	fill := func(chain int) {
+		for i := range sharers {
+			w := (chain*7 + i*5) % workers
+			changes = g.apply(w, seqs[w], []kv.Op{chainOp(uint64(chain))}, changes)
+			seqs[w]++
+		}
+	}
+	chains := entries / (chainBlocks * sharers)
+	for chain := range chains {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		fill(chain)
+	}
+	debug.FreeOSMemory()
+	st := g.index.Stats()
+	m.Entries = st.Holders
+	m.CoreBytes = float64(st.Bytes) / float64(m.Entries)
+	m.AllBytes = float64(residentBytes()-empty) / float64(m.Entries)
+
+	before := newPauses()
+	for range 20 {
+		runtime.GC()
+	}
+	m.GCPauseP99Micros = before.p99Micros()
+	m.DropReaderMaxMicros = g.dropUnderReaders(chains)
+	return m, ctx.Err()
+}
+
+// chainOp is the events of a prompt of its own.
+func chainOp(chain uint64) kv.Op {
+	op := kv.Op{Kind: kv.Insert, Root: kv.Key(chain), BlockTokens: blockTokens, Blocks: make([]kv.Block, chainBlocks)}
+	for i, k := range chainKeys(chain) {
+		op.Blocks[i] = kv.Block{Hash: engineHash(k), Content: kv.Content(i)}
+	}
+	return op
+}
+
+func chainKeys(chain uint64) []kv.Key {
+	keys := make([]kv.Key, chainBlocks)
+	parent := kv.Key(chain)
+	for i := range keys {
+		parent = kv.Next(parent, kv.Content(i))
+		keys[i] = parent
+	}
+	return keys
+}
+
+// dropUnderReaders drops a worker's slot, opens another and fills it from the
+// worker's log while a reader looks up prompts, and returns the longest lookup
+// in µs of CPU time as far as that is told: a reader that the system put aside
+// for others was not blocked by us.
+func (g *ground) dropUnderReaders(chains int) float64 {
+	var done atomic.Bool
+	var longest time.Duration
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		prompts := make([][]kv.Key, 256)
+		for i := range prompts {
+			prompts[i] = chainKeys(uint64(i * max(1, chains/len(prompts))))
+		}
+		var hits []index.Hit
+		for i := 0; !done.Load(); i++ {
+			from := time.Now()
+			hits = g.index.Match(prompts[i%len(prompts)], hits[:0])
+			longest = max(longest, time.Since(from))
+		}
+	})
+	for w := range min(3, len(g.slots)) {
+		g.index.Drop(g.slots[w])
+		g.slots[w] = g.index.Open(index.HBMThenOneTier)
+		var changes []index.Change
+		g.streams[w].Each(func(c index.Change) {
+			if changes = append(changes, c); len(changes) == 1024 {
+				g.index.Apply(g.slots[w], changes)
+				changes = changes[:0]
+			}
+		})
+		g.index.Apply(g.slots[w], changes)
+		for g.index.Sweep(1<<16) > 0 {
+		}
+	}
+	done.Store(true)
+	wg.Wait()
+	return micros(longest)
+}

@@ -10,14 +10,8 @@ import "github.com/rhizome-router/rhizome/kv"
 // Each call also does a share of the sweep that Drop leaves behind.
 func (x *Index) Apply(s Slot, changes []Change) {
 	for rest := changes; len(rest) > 0; {
-		n := min(len(rest), maxBatch)
-		if n >= minBatch {
-			x.applyByShard(s, rest[:n])
-		} else {
-			for i := range rest {
-				x.shards[x.shardOf(fold(rest[i].Group, rest[i].Key))].apply(x, s, rest, i, nil)
-			}
-		}
+		n := min(len(rest), lookahead)
+		x.applySome(s, rest[:n])
 		rest = rest[n:]
 	}
 	if x.slots.Load().state(s).open() {
@@ -28,77 +22,46 @@ func (x *Index) Apply(s Slot, changes []Change) {
 	}
 }
 
-const (
-	minBatch = 256 // changes that are worth sorting by shard
-	maxBatch = 4096
-)
+// lookahead is how many changes are fetched from memory together: the
+// processor then waits for all of them at once and not for one after the other.
+const lookahead = 16
 
-// applyByShard applies changes shard by shard. A block that moves between
-// tiers is then looked for once, for all practical purposes, and locks are
-// fewer. What is said of one block stays in order: it is all in one shard.
-func (x *Index) applyByShard(s Slot, changes []Change) {
-	var first [numShards]uint16 // number + 1 of the first change in a shard
-	var next [maxBatch]uint16   // and of the one after a change
-	for i := len(changes) - 1; i >= 0; i-- {
-		at := x.shardOf(fold(changes[i].Group, changes[i].Key))
-		next[i] = first[at]
-		first[at] = uint16(i + 1)
+// applySome applies up to lookahead changes.
+func (x *Index) applySome(s Slot, changes []Change) {
+	var shards [lookahead]*shard
+	var places [lookahead]place
+	for i := range changes {
+		shards[i], places[i] = x.at(changes[i].Group, changes[i].Key)
+		shards[i].fetch(places[i])
 	}
-	for at, n := range &first {
-		if n > 0 {
-			x.shards[at].apply(x, s, changes, int(n-1), &next)
+	for i := range changes {
+		c := &changes[i]
+		if c.Tier >= kv.NumTiers {
+			continue
+		}
+		if bit := holder(c.Tier.Mask()); c.Present {
+			x.change(shards[i], places[i], s, bit, 0)
+		} else {
+			x.change(shards[i], places[i], s, 0, bit)
 		}
 	}
 }
 
-// apply applies changes[i], and those that next chains to it.
-func (sh *shard) apply(x *Index, s Slot, changes []Change, i int, next *[maxBatch]uint16) {
+// change updates a block in its shard. The slot's state is read under the lock:
+// a sweep that visits this shard later sees what is written now, and one that
+// came before made s draining first.
+func (x *Index) change(sh *shard, at place, s Slot, set, clear holder) (prior holder, ok bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	// Read under the lock: a sweep that visits this shard later sees what is
-	// written now, and one that came before made s draining first.
 	if !x.slots.Load().state(s).open() {
-		return
+		return 0, false
 	}
-	if next != nil {
-		sh.warm(changes, i, next)
-	}
-	for {
-		c := &changes[i]
-		if c.Tier < kv.NumTiers {
-			if bit := holder(c.Tier.Mask()); c.Present {
-				sh.update(fold(c.Group, c.Key), s, bit, 0, &x.budget)
-			} else {
-				sh.update(fold(c.Group, c.Key), s, 0, bit, &x.budget)
-			}
-		}
-		if next == nil || next[i] == 0 {
-			return
-		}
-		i = int(next[i] - 1)
-	}
-}
-
-// warm fetches the cells where a chain of changes begins to search: the
-// processor waits for all of them at once instead of for one after the other.
-func (sh *shard) warm(changes []Change, i int, next *[maxBatch]uint16) {
-	for len(sh.cells) > 0 {
-		sh.warmed += sh.cells[sh.home(fold(changes[i].Group, changes[i].Key))].h[0]
-		if next[i] == 0 {
-			return
-		}
-		i = int(next[i] - 1)
-	}
+	return sh.update(at, s, set, clear, &x.budget)
 }
 
 // update sets and clears bits of a block's holder s and returns the bits it
 // had. ok is false if s isn't open or the budget refused it.
 func (x *Index) update(s Slot, group uint16, k kv.Key, set, clear holder) (prior holder, ok bool) {
-	sh, key := x.at(group, k)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if !x.slots.Load().state(s).open() { // under the lock, as in apply
-		return 0, false
-	}
-	return sh.update(key, s, set, clear, &x.budget)
+	sh, at := x.at(group, k)
+	return x.change(sh, at, s, set, clear)
 }

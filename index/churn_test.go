@@ -51,7 +51,7 @@ func BenchmarkChurn(b *testing.B) {
 // TestMemoryStaysFlat fills and drops slots again and again, with other blocks
 // each time: slots are used again, and the tables get no larger.
 func TestMemoryStaysFlat(t *testing.T) {
-	const rounds, blocks = 60, 4000
+	const rounds, blocks = 40, 16_000
 	x := index.New(index.Config{})
 	slots := []index.Slot{x.Open(index.HBMThenOneTier), x.Open(index.HBMThenOneTier), x.Open(index.DeviceThenHost)}
 	var early, late int64

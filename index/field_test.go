@@ -13,7 +13,7 @@ import (
 // evicted or whose worker leaves is given back; one hot beginning with ever other
 // ends takes no more with time.
 func TestBR20_MemoryHasALimitAndComesBack(t *testing.T) {
-	const limit = 4 << 20
+	const limit = 3 << 20
 	x := index.New(index.Config{MaxBytes: limit})
 	empty, start := x.Stats().Bytes, testkit.LiveHeap()
 	slots := []index.Slot{x.Open(index.HBMThenOneTier), x.Open(index.HBMThenOneTier)}

@@ -7,7 +7,7 @@
 // yet ([Index.Begin]). [Approx] is the index for prompts whose tokens aren't
 // known: it remembers which byte chunks were sent where.
 //
-// Inside, blocks lie in 1024 shards, each an open-addressing table behind its
+// Inside, blocks lie in 4096 shards, each an open-addressing table behind its
 // own RWMutex (shard.go). A reader holds a shard's lock for one block's probe,
 // a writer for one change or, rarely, for copying one shard's table as it
 // grows; nobody ever holds two. Tables hold no pointers.
@@ -115,24 +115,18 @@ func (c Config) Validate() error {
 func New(cfg Config) *Index {
 	cfg = cfg.WithDefaults()
 	x := &Index{mult: cfg.Seed<<1 ^ 0x9e3779b97f4a7c15}
-	for i := range x.shards {
-		x.shards[i].mult = x.mult
-	}
 	x.budget.max = cfg.MaxBytes
 	x.slots.Store(new(slotTable))
 	x.promises.init(cfg.MaxPromises)
 	return x
 }
 
-// at returns the shard of a block and its key there. Windowed groups share the
-// tables: the group is folded into the key.
-func (x *Index) at(group uint16, k kv.Key) (sh *shard, key uint64) {
-	key = fold(group, k)
-	return &x.shards[x.shardOf(key)], key
+// at returns the shard of a block and its place there. Windowed groups share
+// the tables: the group is folded into the key.
+func (x *Index) at(group uint16, k kv.Key) (*shard, place) {
+	h := hash(uint64(k)^uint64(group)*0xd6e8feb86659fd93, x.mult)
+	return &x.shards[h>>placeBits], placeOf(h)
 }
-
-func fold(group uint16, k kv.Key) uint64   { return uint64(k) ^ uint64(group)*0xd6e8feb86659fd93 }
-func (x *Index) shardOf(key uint64) uint64 { return hash(key, x.mult) >> (64 - shardBits) }
 
 // Tiers returns the tiers on which slot s holds a block, promises not counted.
 func (x *Index) Tiers(s Slot, group uint16, k kv.Key) kv.TierMask {
@@ -144,11 +138,11 @@ func (x *Index) Tiers(s Slot, group uint16, k kv.Key) kv.TierMask {
 
 // holder returns slot s's share in a block, or 0.
 func (x *Index) holder(s Slot, group uint16, k kv.Key) holder {
-	sh, key := x.at(group, k)
+	sh, at := x.at(group, k)
 	sh.mu.RLock()
 	defer sh.mu.RUnlock()
-	if i, ok := sh.find(key); ok {
-		v := sh.view(&sh.cells[i])
+	if b, c := sh.find(at); b != nil {
+		v := sh.view(b, c)
 		if j, ok := search(v, s); ok {
 			return v[j]
 		}
@@ -179,8 +173,8 @@ func (x *Index) Stats() Stats {
 	for i := range x.shards {
 		sh := &x.shards[i]
 		sh.mu.RLock()
-		st.Keys += sh.keys
-		st.Holders += sh.holders
+		st.Keys += int(sh.keys)
+		st.Holders += int(sh.holders)
 		sh.mu.RUnlock()
 	}
 	for _, s := range x.slots.Load().states {

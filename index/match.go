@@ -115,14 +115,14 @@ type matcher struct {
 const lastHolders = 128
 
 func (x *Index) matchFirst(m *matcher, k kv.Key, dst []Hit) []Hit {
-	sh, key := x.at(0, k)
+	sh, at := x.at(0, k)
 	sh.mu.RLock()
 	defer sh.mu.RUnlock()
-	i, found := sh.find(key)
-	if !found {
+	b, c := sh.find(at)
+	if b == nil {
 		return dst
 	}
-	v := sh.view(&sh.cells[i])
+	v := sh.view(b, c)
 	for _, h := range v {
 		s := m.slots.state(h.slot())
 		if !s.open() {
@@ -141,16 +141,16 @@ func (x *Index) matchFirst(m *matcher, k kv.Key, dst []Hit) []Hit {
 }
 
 func (x *Index) matchNext(m *matcher, k kv.Key, i int) {
-	sh, key := x.at(0, k)
+	sh, at := x.at(0, k)
 	sh.mu.RLock()
 	defer sh.mu.RUnlock()
-	c, found := sh.find(key)
-	if !found {
+	b, c := sh.find(at)
+	if b == nil {
 		m.catchUp()
 		m.live = nil
 		return
 	}
-	v := sh.view(&sh.cells[c])
+	v := sh.view(b, c)
 	if m.same(v) {
 		m.repeats++
 		return

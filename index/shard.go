@@ -4,80 +4,151 @@ import (
 	"math/bits"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"unsafe"
 )
 
 const (
-	shardBits = 10
+	shardBits = 12
 	numShards = 1 << shardBits
 )
 
-// shard is one part of the table: open addressing with linear probing, cells
-// in the order of their keys' hashes, so that growing is one pass over them.
-// Its methods need mu held.
+// shard is one part of the table: buckets of one cache line each, with room for
+// six blocks. A block goes into its home bucket or, where that is full, into
+// the next with room; each bucket counts the blocks that passed it so. Nearly
+// every search, also for what isn't there, so looks at one line, and removing
+// moves nothing. Its methods need mu held.
 type shard struct {
 	mu      sync.RWMutex
-	mult    uint64
-	cells   []cell // at most 3/4 full
-	keys    int
-	holders int
+	buckets []bucket
+	keys    int32
+	holders int32
 	pools   []pool // by class
-	warmed  holder // means nothing; so that what warms isn't optimised away
+
+	// where and count are buckets again, to be read without the lock by those who
+	// only fetch.
+	where atomic.Pointer[bucket]
+	count atomic.Int64
 }
 
-// cell is one block and its holders, sorted by slot. One or two lie in the
-// cell itself. More lie in a run of a pool; then h[0] is their number <<
-// markBits (its low bits, unlike a holder's, are all 0) and h[1] says which
-// run. h[0] == 0 marks an empty cell.
-type cell struct {
-	key uint64
-	h   [2]holder
+// bucket holds up to six blocks. Of a block it has the place within the shard,
+// 52 bits in three parts, and its holders: one lies here; more lie in a run of a
+// pool, and then h is the run's reference, whose mark bits are all 0. h is 0
+// where there is no block.
+type bucket struct {
+	low    [bucketCells]uint32
+	h      [bucketCells]holder
+	middle [bucketCells]uint16
+	rest   uint32 // 4 bits of each block's place, then 8 of how many passed
 }
 
-const cellBytes = 16
+const (
+	bucketCells = 6
+	bucketBytes = 64
+	restBits    = 4
+	passedShift = bucketCells * restBits
+	maxPassed   = 1<<(32-passedShift) - 1
 
-func (c *cell) pooled() bool { return c.h[0] != 0 && c.h[0]&markMask == 0 }
+	// A shard grows when its buckets hold more than maxFill hundredths of a
+	// block each, and then by a quarter: at the worst 0.70 of the cells are used.
+	maxFill = 88 * bucketCells
+)
 
-// hash places a key: the top shardBits say the shard, the rest the cell.
+// hash spreads a key; no two keys have one hash. The top shardBits say the
+// shard, the rest is the place within it.
 func hash(key, mult uint64) uint64 { return (key ^ key>>32) * mult }
 
-func (sh *shard) home(key uint64) int {
-	hi, _ := bits.Mul64(hash(key, sh.mult)<<shardBits, uint64(len(sh.cells)))
+// place is where in a shard a block belongs: the hash without its top bits.
+type place uint64
+
+const placeBits = 64 - shardBits
+
+func placeOf(hash uint64) place { return place(hash & (1<<placeBits - 1)) }
+
+func (b *bucket) pooled(c int) bool { return b.h[c] != 0 && b.h[c]&markMask == 0 }
+
+func (b *bucket) has(c int, at place) bool {
+	return b.low[c] == uint32(at) && b.middle[c] == uint16(at>>32) && b.h[c] != 0 && b.rest>>(restBits*c)&(1<<restBits-1) == uint32(at>>48)
+}
+
+func (b *bucket) place(c int) place {
+	return place(b.low[c]) | place(b.middle[c])<<32 | place(b.rest>>(restBits*c)&(1<<restBits-1))<<48
+}
+
+func (b *bucket) put(c int, at place, h holder) {
+	b.low[c], b.middle[c], b.h[c] = uint32(at), uint16(at>>32), h
+	b.rest = b.rest&^((1<<restBits-1)<<(restBits*c)) | uint32(at>>48)<<(restBits*c)
+}
+
+func (b *bucket) passed() uint32 { return b.rest >> passedShift }
+
+// pass counts one more block that passed, or one less. A count that was once as
+// large as it can be stays so.
+func (b *bucket) pass(more bool) {
+	switch {
+	case b.passed() == maxPassed:
+	case more:
+		b.rest += 1 << passedShift
+	default:
+		b.rest -= 1 << passedShift
+	}
+}
+
+// vacancy returns an empty cell of b, or -1.
+func (b *bucket) vacancy() int {
+	for c := range b.h {
+		if b.h[c] == 0 {
+			return c
+		}
+	}
+	return -1
+}
+
+func (sh *shard) home(at place) int {
+	hi, _ := bits.Mul64(uint64(at)<<shardBits, uint64(len(sh.buckets)))
 	return int(hi)
 }
 
-func (sh *shard) next(i int) int {
-	if i++; i < len(sh.cells) {
-		return i
+func (sh *shard) next(p int) int {
+	if p++; p < len(sh.buckets) {
+		return p
 	}
 	return 0
 }
 
-// find returns the cell of a key, or, if there are cells at all, the empty
-// cell where it would go.
-func (sh *shard) find(key uint64) (i int, found bool) {
-	if len(sh.cells) == 0 {
-		return 0, false
-	}
-	for i = sh.home(key); sh.cells[i].h[0] != 0; i = sh.next(i) {
-		if sh.cells[i].key == key {
-			return i, true
-		}
-	}
-	return i, false
+// fetch makes the processor fetch a block's home bucket. It needs no lock.
+func (sh *shard) fetch(at place) {
+	p, _ := bits.Mul64(uint64(at)<<shardBits, uint64(sh.count.Load()))
+	prefetch(unsafe.Add(unsafe.Pointer(sh.where.Load()), uintptr(p)*bucketBytes))
 }
 
-// view returns the holders of c: the memory itself, not a copy.
-func (sh *shard) view(c *cell) []holder {
-	switch {
-	case c.h[0] == 0:
-		return nil
-	case c.pooled():
-		return sh.run(c.h[1])[:c.h[0]>>markBits]
-	case c.h[1] == 0:
-		return c.h[:1]
-	default:
-		return c.h[:]
+// find returns the bucket and the cell of a block, or nil.
+func (sh *shard) find(at place) (*bucket, int) {
+	if len(sh.buckets) == 0 {
+		return nil, 0
 	}
+	p := sh.home(at)
+	for range sh.buckets { // blocks may have passed all of them
+		b := &sh.buckets[p]
+		for c := range bucketCells {
+			if b.low[c] == uint32(at) && b.has(c, at) {
+				return b, c
+			}
+		}
+		if b.passed() == 0 {
+			return nil, 0
+		}
+		p = sh.next(p)
+	}
+	return nil, 0
+}
+
+// view returns the holders of a cell: the memory itself, not a copy.
+func (sh *shard) view(b *bucket, c int) []holder {
+	if b.pooled(c) {
+		return sh.held(b.h[c])
+	}
+	return b.h[c : c+1]
 }
 
 // search returns where slot s is in v, or where it would go.
@@ -93,14 +164,14 @@ func search(v []holder, s Slot) (int, bool) {
 	return lo, lo < len(v) && v[lo].slot() == s
 }
 
-// update sets and clears mark bits of holder s of a key, making or removing
+// update sets and clears mark bits of holder s of a block, making or removing
 // holder and cell as needed, and returns the marks it had. ok is false if the
 // budget refused the memory; then nothing changed.
-func (sh *shard) update(key uint64, s Slot, set, clear holder, b *budget) (prior holder, ok bool) {
-	i, found := sh.find(key)
+func (sh *shard) update(at place, s Slot, set, clear holder, b *budget) (prior holder, ok bool) {
+	bu, c := sh.find(at)
 	var v []holder
-	if found {
-		v = sh.view(&sh.cells[i])
+	if bu != nil {
+		v = sh.view(bu, c)
 	}
 	j, held := search(v, s)
 	if held {
@@ -116,15 +187,15 @@ func (sh *shard) update(key uint64, s Slot, set, clear holder, b *budget) (prior
 		v[j] = h
 		return prior, true
 	case held:
-		sh.remove(i, j, b)
+		sh.remove(bu, c, j, b)
 		sh.shrink(b)
 		return prior, true
 	case marks == 0:
 		return 0, true
-	case found:
-		ok = sh.insert(&sh.cells[i], j, h, b)
+	case bu != nil:
+		ok = sh.insert(bu, c, j, h, b)
 	default:
-		ok = sh.add(i, key, h, b)
+		ok = sh.add(at, h, b)
 	}
 	if ok {
 		sh.holders++
@@ -134,120 +205,135 @@ func (sh *shard) update(key uint64, s Slot, set, clear holder, b *budget) (prior
 	return 0, ok
 }
 
-// add makes a cell for a key that has none; i is where find wants it.
-func (sh *shard) add(i int, key uint64, h holder, b *budget) bool {
-	if 4*(sh.keys+1) > 3*len(sh.cells) {
-		if !sh.resize(len(sh.cells)+len(sh.cells)/4+8, b) {
+// add makes a cell for a block that has none.
+func (sh *shard) add(at place, h holder, b *budget) bool {
+	if 100*(int(sh.keys)+1) > maxFill*len(sh.buckets) {
+		if !sh.resize(len(sh.buckets)+len(sh.buckets)/4+1, b) {
 			return false
 		}
-		i, _ = sh.find(key)
 	}
-	sh.cells[i] = cell{key: key, h: [2]holder{h}}
+	sh.put(at, h)
 	sh.keys++
 	return true
 }
 
-// insert makes h the j-th holder of c.
-func (sh *shard) insert(c *cell, j int, h holder, b *budget) bool {
-	v := sh.view(c)
-	n := len(v)
-	if n == 1 {
-		c.h[1-j], c.h[j] = c.h[0], h
-		return true
+// put puts a block where there is room for it.
+func (sh *shard) put(at place, h holder) {
+	for p := sh.home(at); ; p = sh.next(p) {
+		b := &sh.buckets[p]
+		if c := b.vacancy(); c >= 0 {
+			b.put(c, at, h)
+			return
+		}
+		b.pass(true)
 	}
-	if !c.pooled() || n == len(sh.run(c.h[1])) {
-		ref, ok := sh.alloc(n+1, b)
+}
+
+// insert makes h the j-th holder of a cell that has some.
+func (sh *shard) insert(bu *bucket, c, j int, h holder, b *budget) bool {
+	ref, n := bu.h[c], 1
+	if bu.pooled(c) {
+		n = len(sh.held(ref))
+	}
+	if !bu.pooled(c) || n+1 == len(sh.run(ref)) {
+		grown, ok := sh.alloc(n+1, b)
 		if !ok {
 			return false
 		}
-		copy(sh.run(ref), sh.view(c)) // alloc may have moved the pool
-		if c.pooled() {
-			sh.free(c.h[1])
+		to := sh.run(grown)
+		copy(to[1:], sh.view(bu, c)) // alloc may have moved the pool
+		if bu.pooled(c) {
+			sh.free(ref)
 		}
-		c.h[1] = ref
+		ref, bu.h[c] = grown, grown
 	}
-	run := sh.run(c.h[1])
-	copy(run[j+1:n+1], run[j:n])
-	run[j] = h
-	c.h[0] = holder(n+1) << markBits
+	run := sh.run(ref)
+	copy(run[j+2:n+2], run[j+1:n+1])
+	run[j+1] = h
+	run[0] = holder(n + 1)
 	return true
 }
 
-// remove drops the j-th holder of cell i, and the cell with its last one.
-func (sh *shard) remove(i, j int, b *budget) {
-	c := &sh.cells[i]
-	v := sh.view(c)
-	n := len(v) - 1
+// remove drops the j-th holder of a cell, and the cell with its last one.
+func (sh *shard) remove(bu *bucket, c, j int, b *budget) {
 	sh.holders--
-	switch {
-	case n == 0:
-		sh.vacate(i)
-		return
-	case n == 1:
-		c.h = [2]holder{v[1-j]}
+	if !bu.pooled(c) {
+		sh.vacate(bu, c)
 		return
 	}
+	ref := bu.h[c]
+	v := sh.held(ref)
 	copy(v[j:], v[j+1:])
-	old := c.h[1]
-	c.h[0] = holder(n) << markBits
-	if n == 2 {
-		c.h = [2]holder{v[0], v[1]}
-		sh.free(old)
-	} else if size := len(sh.run(old)); n <= size/4 {
-		if ref, ok := sh.alloc(n, b); ok {
-			copy(sh.run(ref), sh.run(old)[:n])
-			c.h[1] = ref
-			sh.free(old)
+	n := len(v) - 1
+	sh.run(ref)[0] = holder(n)
+	if n == 1 {
+		bu.h[c] = v[0]
+		sh.free(ref)
+	} else if class := classOf(n); class+3 <= classIn(ref) {
+		if less, ok := sh.alloc(n, b); ok {
+			copy(sh.run(less), sh.run(ref)[:n+1])
+			bu.h[c] = less
+			sh.free(ref)
 		}
 	}
 }
 
-// vacate empties cell i and closes the hole in its probe sequence.
-func (sh *shard) vacate(i int) {
+// vacate empties a cell: the buckets that its block passed have one less.
+func (sh *shard) vacate(bu *bucket, c int) {
+	for p := sh.home(bu.place(c)); &sh.buckets[p] != bu; p = sh.next(p) {
+		sh.buckets[p].pass(false)
+	}
+	bu.h[c] = 0
 	sh.keys--
-	for j := sh.next(i); sh.cells[j].h[0] != 0; j = sh.next(j) {
-		// The cell at j may move to i unless its home lies in (i, j], cyclically.
-		if home := sh.home(sh.cells[j].key); i <= j && (home <= i || home > j) || i > j && home <= i && home > j {
-			sh.cells[i] = sh.cells[j]
-			i = j
-		}
-	}
-	sh.cells[i] = cell{}
 }
 
-// shrink gives memory back once most cells are empty.
+// shrink gives memory back once most cells are empty, and all of it, but for one
+// bucket, once all are.
 func (sh *shard) shrink(b *budget) {
-	if n := len(sh.cells); n > 64 && sh.keys < n/4 {
-		sh.resize(2*sh.keys+8, b)
+	n := len(sh.buckets)
+	if n > 2 && int(sh.keys) < n {
+		sh.resize(int(sh.keys)/3+1, b)
+	}
+	if n > 2 && sh.keys == 0 {
+		for i := range sh.pools {
+			b.charge(-4 * int64(cap(sh.pools[i].mem)))
+		}
+		sh.pools = nil
 	}
 }
 
+// resize moves the blocks to n buckets, n > 0.
 func (sh *shard) resize(n int, b *budget) bool {
-	if !b.charge(cellBytes * int64(n-len(sh.cells))) {
+	if !b.charge(bucketBytes * int64(n-len(sh.buckets))) {
 		return false
 	}
-	old := sh.cells
-	sh.cells = make([]cell, n)
-	for _, c := range old {
-		if c.h[0] != 0 {
-			i, _ := sh.find(c.key)
-			sh.cells[i] = c
+	old := sh.buckets
+	sh.buckets = make([]bucket, n)
+	sh.where.Store(&sh.buckets[0])
+	sh.count.Store(int64(n))
+	for i := range old {
+		for c, h := range &old[i].h {
+			if h != 0 {
+				sh.put(old[i].place(c), h)
+			}
 		}
 	}
 	return true
 }
 
-// sweep removes the holders whose slot isn't open. Cells that close a hole
-// move towards i or come from cells already seen, so none is missed.
-func (sh *shard) sweep(slots *slotTable, b *budget) {
-	for i := 0; i < len(sh.cells); {
-		v := sh.view(&sh.cells[i])
-		j := slices.IndexFunc(v, func(h holder) bool { return !slots.state(h.slot()).open() })
-		if j < 0 {
-			i++
-		} else {
-			sh.remove(i, j, b)
+// sweep removes the holders whose slot isn't open from n buckets, from the
+// p-th on.
+func (sh *shard) sweep(p, n int, slots *slotTable, b *budget) {
+	for i := p; i < min(p+n, len(sh.buckets)); i++ {
+		bu := &sh.buckets[i]
+		for c := range bucketCells {
+			for bu.h[c] != 0 {
+				j := slices.IndexFunc(sh.view(bu, c), func(h holder) bool { return !slots.state(h.slot()).open() })
+				if j < 0 {
+					break
+				}
+				sh.remove(bu, c, j, b)
+			}
 		}
 	}
-	sh.shrink(b)
 }

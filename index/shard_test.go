@@ -9,31 +9,41 @@ import (
 // check verifies a shard's own invariants and that b knows its memory.
 func (sh *shard) check(t *rapid.T, b *budget) {
 	t.Helper()
-	keys, holders := 0, 0
-	for i := range sh.cells {
-		c := &sh.cells[i]
-		if c.h[0] == 0 {
-			continue
-		}
-		keys++
-		if at, found := sh.find(c.key); !found || at != i {
-			t.Fatalf("key %d lies in cell %d but is found in %d, %v", c.key, i, at, found)
-		}
-		v := sh.view(c)
-		holders += len(v)
-		for j, h := range v {
-			if h&markMask == 0 || h&promised != 0 && h&onHBM != 0 {
-				t.Fatalf("key %d: holder %#x", c.key, h)
+	keys, holders, passed := 0, 0, make([]uint32, len(sh.buckets))
+	for i := range sh.buckets {
+		bu := &sh.buckets[i]
+		for c, h := range bu.h {
+			if h == 0 {
+				continue
 			}
-			if j > 0 && v[j-1].slot() >= h.slot() {
-				t.Fatalf("key %d: holders out of order: %v", c.key, v)
+			keys++
+			if in, at := sh.find(bu.place(c)); in != bu || at != c {
+				t.Fatalf("place %d lies in bucket %d, cell %d, and is found elsewhere", bu.place(c), i, c)
+			}
+			for p := sh.home(bu.place(c)); p != i; p = sh.next(p) {
+				passed[p]++
+			}
+			v := sh.view(bu, c)
+			holders += len(v)
+			for j, h := range v {
+				if h&markMask == 0 || h&promised != 0 && h&onHBM != 0 {
+					t.Fatalf("place %d: holder %#x", bu.place(c), h)
+				}
+				if j > 0 && v[j-1].slot() >= h.slot() {
+					t.Fatalf("place %d: holders out of order: %v", bu.place(c), v)
+				}
 			}
 		}
 	}
-	if keys != sh.keys || holders != sh.holders {
+	for i := range sh.buckets {
+		if got := sh.buckets[i].passed(); got != passed[i] && got != maxPassed {
+			t.Fatalf("bucket %d says that %d passed it, and %d did", i, got, passed[i])
+		}
+	}
+	if keys != int(sh.keys) || holders != int(sh.holders) {
 		t.Fatalf("counted %d keys, %d holders; the shard says %d, %d", keys, holders, sh.keys, sh.holders)
 	}
-	bytes := int64(cellBytes * len(sh.cells))
+	bytes := int64(bucketBytes * len(sh.buckets))
 	for _, p := range sh.pools {
 		bytes += int64(4 * cap(p.mem))
 	}
@@ -44,14 +54,15 @@ func (sh *shard) check(t *rapid.T, b *budget) {
 
 func TestShardIsAMap(t *testing.T) {
 	type pair struct {
-		key  uint64
+		at   place
 		slot Slot
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		b := &budget{max: rapid.SampledFrom([]int64{400, 1500, 1 << 30}).Draw(t, "max")}
-		// The smallest and the largest crowd the cells at one end, where probing wraps around.
-		sh := &shard{mult: rapid.SampledFrom([]uint64{1, ^uint64(0), 0x9e3779b97f4a7c15}).Draw(t, "mult")}
-		keys := rapid.Uint64Range(0, rapid.SampledFrom([]uint64{2, 12, 100}).Draw(t, "keys"))
+		sh := &shard{}
+		// The first and the last crowd the buckets at one end, where probing wraps around.
+		mult := rapid.SampledFrom([]uint64{1, ^uint64(0), 0x9e3779b97f4a7c15}).Draw(t, "mult")
+		keys := rapid.Uint64Range(0, rapid.SampledFrom([]uint64{2, 12, 100, 2000}).Draw(t, "keys"))
 		slots := rapid.Uint32Range(0, rapid.SampledFrom([]uint32{2, 9, 70}).Draw(t, "slots"))
 		marks := rapid.Uint32Range(0, uint32(markMask))
 		model := map[pair]holder{}
@@ -62,7 +73,8 @@ func TestShardIsAMap(t *testing.T) {
 				for i := range all.states {
 					all.states[i] = slotOpen
 				}
-				sh.sweep(all.with(gone, slotDraining, nil), b)
+				sh.sweep(0, len(sh.buckets), all.with(gone, slotDraining, nil), b)
+				sh.shrink(b)
 				for p := range model {
 					if p.slot == gone {
 						delete(model, p)
@@ -70,7 +82,7 @@ func TestShardIsAMap(t *testing.T) {
 				}
 				continue
 			}
-			p := pair{keys.Draw(t, "key"), Slot(slots.Draw(t, "slot"))}
+			p := pair{placeOf(keys.Draw(t, "key") * mult), Slot(slots.Draw(t, "slot"))}
 			set, clear := holder(marks.Draw(t, "set")), holder(marks.Draw(t, "clear"))
 			if clear&1 == 0 { // plain insertions, as most are
 				clear = 0
@@ -80,7 +92,7 @@ func TestShardIsAMap(t *testing.T) {
 			if want&onHBM != 0 {
 				want &^= promised
 			}
-			prior, ok := sh.update(p.key, p.slot, set, clear, b)
+			prior, ok := sh.update(p.at, p.slot, set, clear, b)
 			switch {
 			case !ok && (had != 0 || want == 0 || b.max == 1<<30):
 				t.Fatalf("refused though it needs no memory or there is enough")
@@ -93,17 +105,17 @@ func TestShardIsAMap(t *testing.T) {
 			}
 		}
 		sh.check(t, b)
-		if len(model) != sh.holders {
+		if len(model) != int(sh.holders) {
 			t.Fatalf("%d holders, want %d", sh.holders, len(model))
 		}
 		for p, want := range model {
-			i, found := sh.find(p.key)
-			if !found {
-				t.Fatalf("key %d is lost", p.key)
+			bu, c := sh.find(p.at)
+			if bu == nil {
+				t.Fatalf("place %d is lost", p.at)
 			}
-			v := sh.view(&sh.cells[i])
+			v := sh.view(bu, c)
 			if j, ok := search(v, p.slot); !ok || v[j]&markMask != want {
-				t.Fatalf("key %d slot %d: %v, want marks %#x", p.key, p.slot, v, want)
+				t.Fatalf("place %d slot %d: %v, want marks %#x", p.at, p.slot, v, want)
 			}
 		}
 	})

@@ -60,7 +60,9 @@ func (t *slotTable) with(s Slot, state slotState, groups []Group) *slotTable {
 // writing of Index.slots.
 type sweep struct {
 	mu      sync.Mutex
-	shard   int // of the running pass, the next to do
+	shard   int // of the running pass, the one it is in
+	bucket  int // of that shard, the next to do
+	buckets int // that the shard had when the pass was last in it
 	credit  int // cells paid for and not yet looked at
 	passing []Slot
 	waiting []Slot // dropped after the pass began: they need one of their own
@@ -100,9 +102,9 @@ func (x *Index) Drop(s Slot) {
 }
 
 // Sweep frees the memory of dropped slots, looking at about budget cells, and
-// returns the number of slots still to be freed. It works shard by shard and
-// keeps what is left of the budget for the next call. If another call is at
-// it, it does nothing.
+// returns the number of slots still to be freed. It holds a shard's lock for a
+// few hundred cells at a time and keeps what is left of the budget for the next
+// call. If another call is at it, it does nothing.
 func (x *Index) Sweep(budget int) (left int) {
 	if x.draining.Load() > 0 && x.sweep.mu.TryLock() {
 		x.sweepLocked(budget)
@@ -120,24 +122,37 @@ func (x *Index) sweepLocked(budget int) {
 				w.credit = 0
 				return
 			}
-			w.passing, w.waiting, w.shard = w.waiting, nil, 0
+			w.passing, w.waiting, w.shard, w.bucket = w.waiting, nil, 0, 0
 		}
-		sh := &x.shards[w.shard]
-		sh.mu.Lock()
-		if cost := len(sh.cells) + 1; w.credit >= cost {
-			w.credit -= cost
-			sh.sweep(x.slots.Load(), &x.budget)
-			w.shard++
-		} else {
-			sh.mu.Unlock()
-			return
-		}
-		sh.mu.Unlock()
+		w.credit -= x.sweepSome()
 		if w.shard == numShards {
 			x.release(w.passing)
 			w.passing = nil
 		}
 	}
+}
+
+// sweepStep is how many buckets are swept under one hold of a shard's lock.
+const sweepStep = 128
+
+// sweepSome sweeps the next few buckets and returns how many cells that were. A
+// shard whose table was replaced meanwhile is begun again, and shrinks only when
+// the pass is through with it.
+func (x *Index) sweepSome() (cells int) {
+	w := &x.sweep
+	sh := &x.shards[w.shard]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if w.bucket > 0 && w.buckets != len(sh.buckets) {
+		w.bucket = 0
+	}
+	w.buckets = len(sh.buckets)
+	sh.sweep(w.bucket, sweepStep, x.slots.Load(), &x.budget)
+	if w.bucket += sweepStep; w.bucket >= len(sh.buckets) {
+		sh.shrink(&x.budget)
+		w.shard, w.bucket = w.shard+1, 0
+	}
+	return bucketCells*min(sweepStep, w.buckets) + 1
 }
 
 // release makes swept slots free for reuse.

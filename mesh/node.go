@@ -164,6 +164,9 @@ func (n *Node) warm() (warm bool) {
 	return warm
 }
 
+// Looked reports whether a replica was looked for at every address there is.
+func (n *Node) Looked() bool { return n.known.looked(n.deps.Endpoint.Self().Addr) }
+
 // Run takes part in the mesh until ctx ends, and then says goodbye. It returns
 // when nothing of it runs any more.
 func (n *Node) Run(ctx context.Context) error {

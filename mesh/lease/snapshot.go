@@ -71,6 +71,19 @@ func readLease(r *wire.Reader) Lease {
 	return Lease{Key: readKey(r), Holder: readHolder(r), Owner: r.Uint(math.MaxUint64), Token: readToken(r), Used: r.Uint(math.MaxUint64)}
 }
 
+// settled returns the incarnations that are dead and the promises that are gone.
+func (s *State) settled() (fenced []Origin, lows []Low) {
+	for id, o := range s.origins { // order-free: each by itself
+		if o.fenced {
+			fenced = append(fenced, id)
+		}
+		if o.low > 0 {
+			lows = append(lows, Low{id, o.low})
+		}
+	}
+	return fenced, lows
+}
+
 // Restore returns the state that Append wrote. The error is [ErrSnapshot].
 func Restore(b []byte) (*State, error) {
 	s, r := NewState(), wire.NewReader(b)

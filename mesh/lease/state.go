@@ -51,6 +51,7 @@ const (
 	Checkpointed
 	Begun // a generation
 	Ignored
+	numEvents
 )
 
 // Event is what came of one command.
@@ -99,15 +100,21 @@ func (s *State) Low(o Origin) uint64 {
 // and returns what came of each command, in order. Bytes that are no proposal
 // change nothing but the index: all replicas see them alike.
 func (s *State) Apply(index uint64, entry []byte) ([]Event, error) {
-	s.index = index
 	p, err := ReadProposal(entry)
 	if err != nil {
+		s.index = index
 		return nil, err
 	}
+	return s.Take(index, &p), nil
+}
+
+// Take is Apply of a proposal that was read already. The events point into it.
+func (s *State) Take(index uint64, p *Proposal) []Event {
+	s.index = index
 	if p.No != 0 {
 		o := s.origin(p.From)
 		if o.fenced || p.No <= o.last {
-			return []Event{{Kind: Ignored, From: p.From}}, nil
+			return []Event{{Kind: Ignored, From: p.From}}
 		}
 		o.last = p.No
 	}
@@ -117,7 +124,7 @@ func (s *State) Apply(index uint64, entry []byte) ([]Event, error) {
 		events[i] = s.command(c)
 		events[i].Command, events[i].From = c, p.From
 	}
-	return events, nil
+	return events
 }
 
 func (s *State) command(c *Command) Event {

@@ -1,0 +1,460 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/mesh"
+	"github.com/rhizome-router/rhizome/mesh/core"
+)
+
+// Deps are what a Group works on.
+type Deps struct {
+	// Node and Plane are the mesh and its Raft plane; nil for a replica that is
+	// alone, which agrees with itself by waiting for nobody.
+	Node  *mesh.Node
+	Self  string // this replica's name in the mesh
+	Plane raft.StreamLayer
+	Clock clock.Clock
+	Log   *slog.Logger
+	Seed  uint64
+	// Saved is a snapshot from an earlier life ([Group.Save]); nil for none.
+	Saved []byte
+	// Events is told what came of each entry of the log, in order, on every
+	// replica; it must not block. After a gap it is told of nothing in it.
+	Events func([]Event)
+	// Fence is told of each incarnation that is dead, possibly this one's own,
+	// and Checkpoint of what is settled.
+	Fence      func(Origin)
+	Checkpoint func([]Low, []StreamMark)
+	// Low and Marks return this replica's lowest open promise and how far its
+	// streams are.
+	Low   func() uint64
+	Marks func() []StreamMark
+}
+
+// Group is this replica's part in what is agreed on. Some replicas vote, all
+// know.
+type Group struct {
+	cfg  Config
+	deps Deps
+	port *port
+	rand *rand.Rand
+
+	table atomic.Pointer[machine] // what is agreed, as far as is known here
+	inc   atomic.Uint64           // this replica's incarnation
+	news  feed
+	inbox chan inWord
+	kick  chan struct{}
+
+	// The rest is Run's goroutine's.
+	voter   atomic.Pointer[voter] // nil while this replica runs no Raft
+	own     advert
+	watch   watch
+	peers   map[string]*heardPeer
+	told    clock.Instant
+	wasTold advert
+	expire  *Expirer
+	ring    ring
+	brought []Lease // from a cluster that ended
+	parts   assembly
+	asked   clock.Instant
+	fenced  map[Origin]bool
+	checked clock.Instant
+	servers int           // started so far
+	shown   atomic.Uint64 // Cluster that the table is of
+	done    uint64        // where in its log what it came to was told
+	addedAt uint64
+	change  chan error // of the one change of the voters that is under way
+	owners  buckets
+
+	proposals chan []Command
+	intake    chan []byte
+	no        uint64
+	waiting   waiters
+	leaving   atomic.Bool
+	gone      chan struct{}
+	leader    atomic.Pointer[lead]
+	addresses atomic.Pointer[map[string]raft.ServerAddress] // of servers
+	answering sync.WaitGroup
+	reads     chan struct{} // a slot for each that is answered
+	counts    counts
+}
+
+// lead is what is known of the cluster's leader.
+type lead struct {
+	name    string
+	cluster Cluster
+	index   uint64
+	at      clock.Instant
+	servers []Server
+}
+
+// heardPeer is what another replica told last.
+type heardPeer struct {
+	advert
+	at clock.Instant
+}
+
+type inWord struct {
+	from string
+	b    []byte
+}
+
+const (
+	tickEvery     = 50 * time.Millisecond
+	maxInbox      = 4096
+	maxIntake     = 4096
+	fenceAfter    = 10 * time.Second
+	settleEvery   = 10 * time.Second
+	maxRevocation = 1024
+	maxPeers      = 1024
+	maxReads      = 64
+	forgetAdvert  = 2 * time.Minute // longer than those who died are remembered
+)
+
+// NewGroup returns a group that takes part in nothing yet.
+func NewGroup(cfg Config, deps Deps) (*Group, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("mesh.leases: %w", err)
+	}
+	g := &Group{
+		cfg: cfg, deps: deps, port: &port{plane: deps.Plane}, rand: clock.Rand(deps.Seed, "lease "+deps.Self),
+		inbox: make(chan inWord, maxInbox), kick: make(chan struct{}, 1), peers: make(map[string]*heardPeer),
+		expire: NewExpirer(cfg.TTL, cfg.MaxLeases), fenced: make(map[Origin]bool), proposals: make(chan []Command, maxIntake),
+		intake: make(chan []byte, maxIntake), gone: make(chan struct{}), owners: newBuckets(cfg.NewPerSecond),
+	}
+	g.news.more, g.reads = make(chan struct{}, 1), make(chan struct{}, maxReads)
+	g.addresses.Store(&map[string]raft.ServerAddress{})
+	m := &machine{state: NewState(), applied: g.applied}
+	if len(deps.Saved) > 0 {
+		s, err := Restore(deps.Saved)
+		if err != nil {
+			return nil, err
+		}
+		m.state = s
+	}
+	g.table.Store(m)
+	if deps.Node != nil {
+		for _, t := range []core.Topic{core.Agreement, core.Agreed} {
+			deps.Node.HearTold(t, g.hear)
+		}
+		deps.Node.HearPeers(func() { g.poke() })
+	}
+	return g, nil
+}
+
+// hear queues a peer's words. It is called within the node's Do.
+func (g *Group) hear(from string, words []byte) {
+	select {
+	case g.inbox <- inWord{from, slices.Clone(words)}:
+	default:
+		g.counts.dropped.Add(1)
+	}
+}
+
+func (g *Group) poke() {
+	select {
+	case g.kick <- struct{}{}:
+	default:
+	}
+}
+
+// origin returns this replica's incarnation.
+func (g *Group) origin() Origin { return Origin{g.deps.Self, g.inc.Load()} }
+
+// Run takes part until ctx ends; then it hands over what it leads, and returns
+// when nothing of it runs any more.
+func (g *Group) Run(ctx context.Context) error {
+	if g.deps.Node == nil {
+		<-ctx.Done()
+		return nil
+	}
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	wg.Go(g.port.accept)
+	wg.Go(func() { g.propose(running) })
+	wg.Go(func() { g.commit(running) })
+	err := g.loop(ctx)
+	stop()
+	if v := g.voter.Swap(nil); v != nil {
+		err = errors.Join(err, v.stop())
+	}
+	err = errors.Join(err, g.deps.Plane.Close())
+	g.answering.Wait()
+	wg.Wait()
+	return err
+}
+
+// loop is the owner of what the group knows of others.
+func (g *Group) loop(ctx context.Context) error {
+	tick := time.NewTicker(tickEvery)
+	defer tick.Stop()
+	ended := ctx.Done()
+	var leaving <-chan time.Time
+	for {
+		select {
+		case <-ended:
+			ended = nil
+			g.leaving.Store(true)
+			leaving = time.After(leaveWithin)
+		case <-leaving:
+			return nil
+		case w := <-g.inbox:
+			g.receive(w.from, w.b)
+			continue
+		case <-g.news.more:
+			g.drain()
+			continue
+		case <-g.kick:
+		case <-tick.C:
+		}
+		g.drain()
+		now := g.deps.Clock.Now()
+		v := g.look(now)
+		if g.leaving.Load() && (g.own.Server == "" || len(v.others) == 0) {
+			return nil
+		}
+		g.take(now, plan(v))
+		g.lead(now)
+		g.tell(now)
+		g.catchUp(now)
+		g.unpack()
+	}
+}
+
+// leaveWithin bounds how long a replica that ends waits for another to take its
+// place.
+const leaveWithin = 2 * time.Second
+
+// look makes the view of now, and brings the own advert up to date.
+func (g *Group) look(now clock.Instant) *view {
+	m := g.table.Load()
+	m.mu.RLock()
+	g.own.Gen, g.own.Index = m.state.Gen(), m.state.Index()
+	m.mu.RUnlock()
+	g.own.Inc, g.own.Leaving = g.inc.Load(), g.leaving.Load()
+	if g.deps.Low != nil {
+		g.own.Low = g.deps.Low()
+	}
+	view := &view{self: g.deps.Self, looked: g.deps.Node.Looked(), addedAt: g.addedAt}
+	addresses := make(map[string]raft.ServerAddress)
+	for _, p := range g.deps.Node.Peers() {
+		s := seen{name: p.Name, alive: p.Alive}
+		if h := g.peers[p.Name]; h != nil {
+			s.advert, s.heard, s.age = h.advert, true, now.Sub(h.at)
+			s.alive = s.alive && !h.Leaving
+			if p.Alive && h.Server != "" {
+				addresses[h.Server] = raft.ServerAddress(p.Addr.String())
+			}
+		}
+		view.others = append(view.others, s)
+	}
+	for name, h := range g.peers { // order-free: each by itself
+		if now.Sub(h.at) > forgetAdvert {
+			delete(g.peers, name)
+		}
+	}
+	g.addresses.Store(&addresses)
+	g.own.Server, g.own.Applied, g.own.Leads, g.own.Servers, g.own.Voters = "", 0, false, nil, 0
+	if v := g.voter.Load(); v != nil {
+		view.running = now.Sub(v.began)
+		g.own.Server, g.own.Applied, g.own.Leads = v.id, v.raft.AppliedIndex(), v.ready.Load() && v.raft.State() == raft.Leader
+		if g.own.Leads {
+			g.own.Term, g.own.Servers = v.raft.CurrentTerm(), v.servers()
+			g.own.Voters = 0
+			for _, s := range g.own.Servers {
+				view.own = g.own
+				if s.Voter && (s.ID == v.id || view.of(s.ID) != nil) {
+					g.own.Voters++
+				}
+			}
+		} else {
+			g.own.YieldTo = 0
+		}
+	}
+	view.own = g.own
+	g.watch.look(now, view)
+	g.knowLeader(now, view)
+	return view
+}
+
+// knowLeader remembers whom to ask.
+func (g *Group) knowLeader(now clock.Instant, v *view) {
+	if v.own.Leads {
+		g.setLeader(&lead{g.deps.Self, v.own.Cluster, v.own.Index, now, public(v.own.Servers)})
+		return
+	}
+	for o := range v.leaders {
+		if o.Cluster == v.own.Cluster {
+			g.setLeader(&lead{o.name, o.Cluster, o.Index, now.Add(-o.age), public(o.Servers)})
+			return
+		}
+	}
+}
+
+func (g *Group) setLeader(l *lead) {
+	if old := g.leader.Swap(l); old == nil || old.name != l.name {
+		g.counts.changes.Add(1)
+	}
+}
+
+func public(servers []server) []Server {
+	all := make([]Server, 0, len(servers))
+	for _, s := range servers {
+		all = append(all, Server(s))
+	}
+	return all
+}
+
+// take does what was planned.
+func (g *Group) take(now clock.Instant, s step) {
+	log := g.deps.Log
+	v := g.voter.Load()
+	switch s.do {
+	case begin:
+		log.Warn("begin a cluster for leases", "from generation", g.own.Gen, "index", g.own.Index)
+		g.stopVoter()
+		g.start(now, Cluster(g.rand.Uint64()|1), true)
+	case follow:
+		log.Info("follow another cluster for leases", "cluster", s.to)
+		if v != nil && g.watch.lastSeen != nil && now.Sub(g.watch.leader) >= reviveAfter {
+			g.bring()
+		}
+		g.stopVoter()
+		g.own.Cluster = s.to
+	case yield:
+		if g.own.YieldTo != s.to {
+			log.Warn("end the own cluster for leases for another", "cluster", s.to)
+			g.own.YieldTo = s.to
+		} else if now.Sub(g.told) > 0 { // the others were told
+			g.bring()
+			g.stopVoter()
+			g.own.Cluster, g.own.YieldTo = s.to, 0
+		}
+	case retire:
+		log.Info("vote no more")
+		g.stopVoter()
+	case invite:
+		g.deps.Node.Tell(s.name, core.Agreement, inviteWords(g.own.Cluster))
+	case add:
+		g.addedAt = v.raft.CommitIndex()
+		g.alter(s, func() error {
+			return v.raft.AddNonvoter(raft.ServerID(s.id), g.addressNow(s.id), 0, changeTimeout).Error()
+		})
+	case promote:
+		g.alter(s, func() error {
+			return v.raft.AddVoter(raft.ServerID(s.id), g.addressNow(s.id), 0, changeTimeout).Error()
+		})
+	case remove:
+		g.alter(s, func() error { return v.raft.RemoveServer(raft.ServerID(s.id), 0, changeTimeout).Error() })
+	case transfer:
+		g.alter(s, func() error { return v.raft.LeadershipTransfer().Error() })
+	}
+}
+
+// alter changes the voters, unless a change is under way.
+func (g *Group) alter(s step, f func() error) {
+	if g.change != nil {
+		select {
+		case err := <-g.change:
+			if err != nil {
+				g.deps.Log.Info("the voters did not change", "err", err)
+			}
+		default:
+			return
+		}
+	}
+	done := make(chan error, 1)
+	g.change = done
+	g.deps.Log.Info("change who votes on leases", "what", s.do, "server", s.id)
+	go func() { done <- f() }()
+}
+
+// start runs Raft in a cluster, as a server that never was before.
+func (g *Group) start(now clock.Instant, cluster Cluster, first bool) {
+	g.servers++
+	id := fmt.Sprintf("%s/%d", g.deps.Self, g.servers)
+	m := &machine{state: NewState(), applied: g.applied}
+	v, err := startVoter(g.port, cluster, id, first, g.cfg.Heartbeat, m, g.address, g.deps.Log)
+	if err != nil {
+		g.deps.Log.Error("no part in agreeing on leases", "err", err)
+		return
+	}
+	v.began = now
+	g.own.Cluster, g.own.Server, g.own.YieldTo = cluster, id, 0
+	var legacy legacy
+	if first {
+		legacy.copy, legacy.gen = g.copy(), g.nextGen()
+	}
+	g.voter.Store(v)
+	v.watcher.Go(func() { g.follow(v, legacy) })
+}
+
+// copy returns a snapshot of what is known here; nil if that is nothing.
+func (g *Group) copy() []byte {
+	m := g.table.Load()
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.state.Index() == 0 {
+		return nil
+	}
+	return m.state.Append(nil)
+}
+
+// Save returns what is agreed on as [Deps.Saved] takes it; nil for nothing.
+func (g *Group) Save() []byte { return g.copy() }
+
+// nextGen is later than any generation that was heard of.
+func (g *Group) nextGen() uint64 {
+	gen := g.own.Gen
+	for _, p := range g.peers { // order-free: a maximum
+		gen = max(gen, p.Gen)
+	}
+	return gen + 1
+}
+
+func (g *Group) stopVoter() {
+	v := g.voter.Swap(nil)
+	if v == nil {
+		return
+	}
+	if err := v.stop(); err != nil {
+		g.deps.Log.Warn("stop to vote on leases", "err", err)
+	}
+	g.own.Server = ""
+}
+
+// address returns where a server is now.
+func (g *Group) address(id string) (raft.ServerAddress, bool) {
+	a, ok := (*g.addresses.Load())[id]
+	return a, ok
+}
+
+func (g *Group) addressNow(id string) raft.ServerAddress {
+	a, _ := g.address(id)
+	return a
+}
+
+// tell tells the others how this replica stands, when that is due or new.
+func (g *Group) tell(now clock.Instant) {
+	o, w := &g.own, &g.wasTold
+	every := advertsEvery * time.Duration(1+len(g.peers)/16)
+	if now.Sub(g.told) < every && o.Cluster == w.Cluster && o.Server == w.Server && o.Leads == w.Leads && o.Leaving == w.Leaving &&
+		o.YieldTo == w.YieldTo && o.Inc == w.Inc && slices.Equal(o.Servers, w.Servers) {
+		return
+	}
+	g.told, g.wasTold = now, g.own
+	g.deps.Node.Tell("", core.Agreement, g.own.words())
+}

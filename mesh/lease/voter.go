@@ -1,0 +1,211 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/rhizome-router/rhizome/clock"
+)
+
+// voter is this replica's part in one Raft cluster: a server with a name that no
+// other has had, whose log is in memory. A replica that has lost its log is
+// another server; so no cluster can count on what a server has forgotten.
+type voter struct {
+	cluster Cluster
+	id      string
+	began   clock.Instant
+	raft    *raft.Raft
+	net     *raft.NetworkTransport
+	machine *machine
+	leads   chan bool // told of changes
+	// ready: this replica leads, and its state has all that was agreed before;
+	// rearm that it does so anew.
+	ready, rearm atomic.Bool
+	first        bool // it began the cluster
+
+	done    chan struct{}
+	watcher sync.WaitGroup
+}
+
+const (
+	commitEvery    = 10 * time.Millisecond
+	maxAppend      = 512
+	snapshotAfter  = 8192
+	trailing       = 4096
+	applyTimeout   = time.Second
+	changeTimeout  = 2 * time.Second
+	raftNetTimeout = 2 * time.Second
+	raftPool       = 3
+)
+
+// startVoter runs Raft as a server called id. first begins the cluster with this
+// server alone; otherwise it waits for the leader to take it in. addressOf finds
+// where a server is now.
+func startVoter(p *port, cluster Cluster, id string, first bool, heartbeat time.Duration, m *machine, addressOf func(id string) (raft.ServerAddress, bool), log *slog.Logger) (*voter, error) {
+	c := raft.DefaultConfig()
+	c.LocalID = raft.ServerID(id)
+	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = heartbeat, heartbeat, heartbeat/2
+	c.CommitTimeout, c.MaxAppendEntries, c.BatchApplyCh = commitEvery, maxAppend, true
+	c.SnapshotInterval, c.SnapshotThreshold, c.TrailingLogs = 5*time.Second, snapshotAfter, trailing
+	c.ShutdownOnRemove, c.NoLegacyTelemetry = false, true
+	c.Logger = hclog.New(&hclog.LoggerOptions{Name: "raft", Output: lines{log}, Level: hclog.Info, DisableTime: true})
+	v := &voter{cluster: cluster, id: id, first: first, machine: m, leads: make(chan bool, 16), done: make(chan struct{})}
+	c.NotifyCh = v.leads
+	layer := p.open(cluster)
+	v.net = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		Stream: layer, MaxPool: raftPool, Timeout: raftNetTimeout, Logger: c.Logger,
+		ServerAddressProvider: provider(addressOf),
+	})
+	store, snapshots := raft.NewInmemStore(), raft.NewInmemSnapshotStore()
+	if first {
+		err := raft.BootstrapCluster(c, store, store, snapshots, v.net, raft.Configuration{Servers: []raft.Server{{ID: c.LocalID, Address: v.net.LocalAddr()}}})
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("begin cluster %016x: %w", uint64(cluster), err), v.net.Close())
+		}
+	}
+	var err error
+	if v.raft, err = raft.NewRaft(c, m, store, store, snapshots, v.net); err != nil {
+		return nil, errors.Join(fmt.Errorf("run Raft as %s: %w", id, err), v.net.Close())
+	}
+	return v, nil
+}
+
+// lines passes Raft's lines on. What it warns of is part of its work when peers
+// come and go; the group says what matters.
+type lines struct{ log *slog.Logger }
+
+func (w lines) Write(b []byte) (int, error) {
+	w.log.Debug("raft", "line", strings.TrimSpace(string(b)))
+	return len(b), nil
+}
+
+// stop ends it and waits.
+func (v *voter) stop() error {
+	v.ready.Store(false)
+	err := errors.Join(v.raft.Shutdown().Error(), v.net.Close())
+	close(v.done)
+	v.watcher.Wait()
+	return err
+}
+
+// servers returns the cluster's members as this server knows them.
+func (v *voter) servers() []server {
+	f := v.raft.GetConfiguration()
+	if f.Error() != nil {
+		return nil
+	}
+	var all []server
+	for _, s := range f.Configuration().Servers {
+		all = append(all, server{string(s.ID), s.Suffrage == raft.Voter})
+	}
+	return all
+}
+
+// provider tells Raft where a server is.
+type provider func(id string) (raft.ServerAddress, bool)
+
+// ServerAddr is part of raft.ServerAddressProvider. Its error makes Raft use the
+// address that the server had when it was taken in.
+func (p provider) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
+	if a, ok := p(string(id)); ok {
+		return a, nil
+	}
+	return "", errors.New("no replica runs this server now")
+}
+
+// machine is the state as Raft drives it.
+type machine struct {
+	mu      sync.RWMutex
+	state   *State
+	applied func(m *machine, entries []entry) // called within mu
+}
+
+// entry is a proposal in the log and what came of it.
+type entry struct {
+	index  uint64
+	bytes  []byte
+	from   Origin // who proposed it, as its no-th; 0 for the leader's own
+	no     uint64
+	events []Event
+}
+
+var _ raft.BatchingFSM = (*machine)(nil)
+
+// Apply is part of raft.FSM.
+func (m *machine) Apply(l *raft.Log) any { return m.ApplyBatch([]*raft.Log{l})[0] }
+
+// ApplyBatch is part of raft.BatchingFSM. The results are []Event.
+func (m *machine) ApplyBatch(logs []*raft.Log) []any {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out, entries := make([]any, len(logs)), make([]entry, 0, len(logs))
+	for i, l := range logs {
+		if l.Type != raft.LogCommand {
+			continue
+		}
+		e := m.apply(l.Index, l.Data)
+		out[i] = e.events
+		entries = append(entries, e)
+	}
+	if len(entries) > 0 {
+		m.applied(m, entries)
+	}
+	return out
+}
+
+// apply applies one entry. It needs mu.
+func (m *machine) apply(index uint64, b []byte) entry {
+	p, err := ReadProposal(b)
+	if err != nil {
+		p = Proposal{} // the same nothing everywhere
+	}
+	return entry{index, b, p.From, p.No, m.state.Take(index, &p)}
+}
+
+// Snapshot is part of raft.FSM.
+func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return frozen(m.state.Append(nil)), nil
+}
+
+// Restore is part of raft.FSM.
+func (m *machine) Restore(r io.ReadCloser) error {
+	defer r.Close()
+	b, err := io.ReadAll(r)
+	if err != nil {
+		return fmt.Errorf("read a snapshot of leases: %w", err)
+	}
+	s, err := Restore(b)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.state = s
+	m.applied(m, nil)
+	return nil
+}
+
+// frozen is a snapshot to be written.
+type frozen []byte
+
+// Persist is part of raft.FSMSnapshot.
+func (f frozen) Persist(sink raft.SnapshotSink) error {
+	if _, err := sink.Write(f); err != nil {
+		return errors.Join(err, sink.Cancel())
+	}
+	return sink.Close()
+}
+
+// Release is part of raft.FSMSnapshot.
+func (frozen) Release() {}

@@ -30,6 +30,7 @@ import (
 	"github.com/rhizome-router/rhizome/gateway"
 	"github.com/rhizome-router/rhizome/index"
 	"github.com/rhizome-router/rhizome/mesh"
+	"github.com/rhizome-router/rhizome/mesh/lease"
 	"github.com/rhizome-router/rhizome/prompt"
 	"github.com/rhizome-router/rhizome/route"
 	"github.com/rhizome-router/rhizome/state"
@@ -68,6 +69,9 @@ type Config struct {
 	// worker holds what, how busy workers are, what operators decided. Without
 	// secrets or certificates it is alone, and opens no port for that.
 	Mesh mesh.Config `yaml:"mesh" config:"fixed"`
+	// Leases says how long a workflow of an agent keeps its worker, as far as the
+	// replicas of a mesh agree on it.
+	Leases lease.Config `yaml:"leases" config:"fixed"`
 	// State says where what was learned is kept beyond a restart.
 	State state.Config `yaml:"state" config:"fixed"`
 }
@@ -93,7 +97,7 @@ func Default() Config {
 		Grace: 30 * time.Second, Log: LogConfig{Level: slog.LevelInfo, Format: TextLog},
 		Discovery: discover.Config{}.WithDefaults(), Gateway: gateway.Config{}.WithDefaults(), Route: route.DefaultConfig(), Fleet: fleet.Config{}.WithDefaults(),
 		Index: index.Config{}.WithDefaults(), Approx: index.ApproxConfig{}.WithDefaults(),
-		Prompt: prompt.Config{}.WithDefaults(), Mesh: mesh.Config{}.WithDefaults(), State: state.Config{}.WithDefaults(),
+		Prompt: prompt.Config{}.WithDefaults(), Mesh: mesh.Config{}.WithDefaults(), Leases: lease.Config{}.WithDefaults(), State: state.Config{}.WithDefaults(),
 	}
 }
 
@@ -117,6 +121,7 @@ func (c *Config) validate(report func(section string, err error)) {
 	report("approx", c.Approx.Validate())
 	report("prompt", c.Prompt.Validate())
 	report("mesh", c.Mesh.Validate())
+	report("leases", c.Leases.Validate())
 	report("state", c.State.Validate())
 	if len(c.Workers) > maxWorkers {
 		report("", fmt.Errorf("workers are %d: want at most %d", len(c.Workers), maxWorkers))

@@ -29,6 +29,7 @@ func (g *Gateway) Admin() http.Handler {
 	mux.HandleFunc("GET /index", func(w http.ResponseWriter, _ *http.Request) { adminList(w, g.deps.Index) })
 	mux.HandleFunc("GET /config", func(w http.ResponseWriter, _ *http.Request) { adminList(w, g.deps.Config) })
 	mux.HandleFunc("GET /discovery", func(w http.ResponseWriter, _ *http.Request) { adminList(w, g.deps.Discovery) })
+	mux.HandleFunc("GET /leases", func(w http.ResponseWriter, _ *http.Request) { adminList(w, g.deps.Leases) })
 	mux.HandleFunc("GET /mesh", func(w http.ResponseWriter, _ *http.Request) { adminList(w, g.deps.Mesh) })
 	mux.HandleFunc("POST /workers", g.addWorker)
 	mux.HandleFunc("DELETE /workers/{id}", g.removeWorker)

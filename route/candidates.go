@@ -56,7 +56,8 @@ func (s *shortlist) offer(member int, micros float64, limit int) {
 // preselect returns which of the members to price, as their indices in
 // ascending order: all of them where they are few or the policy looks at all.
 // Else the cheapest of each class, the cheapest holders by how much of the prompt
-// they hold, some at random, and the session's last worker. The result is valid
+// they hold, some at random, the session's last worker, and that of its
+// workflow's lease. The result is valid
 // until the next call.
 func (r *Router) preselect(now clock.Instant, members []*fleet.Member, hits []matched, q *Query, z *sizing, request cost.Request) []int {
 	s := &r.preselection
@@ -76,6 +77,7 @@ func (r *Router) preselect(now clock.Instant, members []*fleet.Member, hits []ma
 		s.depths[i].n = 0
 	}
 	last, known := r.sessions.get(q.session())
+	leased, _, hasLease := r.leases.held(q)
 	for i, m := range members {
 		if m.ClassFit == nil {
 			r.classOf(m, q.Prompt.Model)
@@ -90,7 +92,7 @@ func (r *Router) preselect(now clock.Instant, members []*fleet.Member, hits []ma
 			}
 			s.depths[depth].offer(i, micros, perDepth)
 		}
-		if known && m.Target == last.target {
+		if known && m.Target == last.target || hasLease && m.Target == leased.Holder.Target {
 			s.taken[i] = true
 		}
 	}

@@ -29,6 +29,7 @@ type choice struct {
 	index int
 	why   string
 	tie   *NearTie // nil under policies that don't go by cost
+	lease *LeaseState
 }
 
 // cheapest picks the lowest cost. Within the near-tie band the session's last
@@ -53,7 +54,7 @@ func (r *Router) cheapest(now clock.Instant, session string) choice {
 	}
 	if r.cfg.TemperatureMicros > 0 {
 		tie.Rule = ByTemperature
-		return choice{r.draw(r.cands[least].total), "drawn by cost", tie}
+		return choice{index: r.draw(r.cands[least].total), why: "drawn by cost", tie: tie}
 	}
 	return r.amongEqual(session, least, tie)
 }
@@ -80,7 +81,7 @@ func (r *Router) amongEqual(session string, least int, tie *NearTie) choice {
 		}
 		if known && c.member.Target == last.target {
 			tie.Rule = BySession
-			return choice{i, "near tie, the session's last worker", tie}
+			return choice{index: i, why: "near tie, the session's last worker", tie: tie}
 		}
 		switch most := r.cands[pick].hit.Tokens(); {
 		case c.hit.Tokens() > most:
@@ -94,13 +95,13 @@ func (r *Router) amongEqual(session string, least int, tie *NearTie) choice {
 	switch {
 	case tie.Inside == 1:
 		tie.Rule = ByCost
-		return choice{pick, "lowest cost", tie}
+		return choice{index: pick, why: "lowest cost", tie: tie}
 	case equal == 1:
 		tie.Rule = ByHit
 	default:
 		tie.Rule = ByDraw
 	}
-	return choice{pick, fmt.Sprintf("near tie of %d", tie.Inside), tie}
+	return choice{index: pick, why: fmt.Sprintf("near tie of %d", tie.Inside), tie: tie}
 }
 
 // draw picks a candidate with a probability in proportion to

@@ -29,7 +29,9 @@ type Explanation struct {
 	WaitedMillis float64 `json:"waited_ms"`     // in the router, before this was decided
 
 	// Agent is what was known of its workflow; nil where the request named none.
-	Agent      *AgentState `json:"agent,omitempty"`
+	Agent *AgentState `json:"agent,omitempty"`
+	// Lease is its workflow's; nil where it has none.
+	Lease      *LeaseState `json:"lease,omitempty"`
 	NearTie    *NearTie    `json:"near_tie,omitempty"` // under policies that go by cost
 	Candidates []Candidate `json:"candidates"`         // cheapest first
 
@@ -106,7 +108,7 @@ func (r *Router) explain(now clock.Instant, q Query, request cost.Request, chose
 		PromptTokens: int(request.PromptTokens), PromptExact: q.Prompt.TextBytes == 0 || best.known.Told, PromptKeys: best.keyed().String(), OutputTokens: int(request.OutputTokens),
 		Worker: best.member.Worker.Spec.URL, Name: best.member.Worker.Spec.ID, Rank: best.member.Target.Rank, Why: chosen.why,
 		CachedTokens: int(best.hit.Tokens()), TTFTMillis: millis(best.expect(request)),
-		Agent: r.agents.state(&q, request.Return), NearTie: chosen.tie, ActualPromptTokens: -1, ActualCachedTokens: -1,
+		Agent: r.agents.state(&q, request.Return), NearTie: chosen.tie, Lease: chosen.lease, ActualPromptTokens: -1, ActualCachedTokens: -1,
 	}
 	order := make([]int, len(r.cands))
 	for i := range order {

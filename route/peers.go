@@ -37,10 +37,11 @@ type peering struct {
 	fits        map[ClassKey]peerFit
 
 	// Within Do.
-	core    *core.Core
-	counted clock.Instant // when the peers were
-	tickets map[peerTicket]index.Ticket
-	heard   []heardValue
+	core       *core.Core
+	counted    clock.Instant // when the peers were
+	tickets    map[peerTicket]index.Ticket
+	lastTicket uint64 // the greatest number that peers were told
+	heard      []heardValue
 
 	// Of who calls Tell.
 	saidSent   *index.Approx
@@ -151,6 +152,7 @@ func (r *Router) Tell() {
 	view := r.deps.Fleet.View()
 	r.mu.Lock()
 	now := r.deps.Clock.Now()
+	r.leases.contact(now)
 	p.gather(r, now, view.Members)
 	mean, news := p.meanRequest()
 	tickets, sent := p.ticketNews, p.sentNews

@@ -73,6 +73,7 @@ func (p *peering) putTickets(now clock.Instant, c *core.Core, x *index.Index, ne
 			if !known || len(blocks) <= fewBlocks || n.member.Cache().Slot != n.slot {
 				break // or it is void already
 			}
+			p.lastTicket = max(p.lastTicket, uint64(n.no))
 			c.Put(now, core.Tickets, key, encodeTicket(n.member.Target, boot, blocks), life)
 		}
 	}

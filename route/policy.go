@@ -53,7 +53,11 @@ func (r *Router) choose(now clock.Instant, q Query, request cost.Request) choice
 	case ArticleCost:
 		r.priceArticle(now, q, request)
 	}
-	return r.cheapest(now, q.session())
+	c := r.cheapest(now, q.session())
+	if r.cfg.Policy == Rhizome {
+		c = r.stay(&q, c)
+	}
+	return c
 }
 
 // fewest picks a worker with the fewest requests in flight, ties at random.

@@ -27,6 +27,8 @@ type Deps struct {
 	// where it hears of them, on the same Clock; nil for a router that is alone.
 	// The router is to be made before the mesh runs.
 	Mesh *mesh.Node
+	// Leases are the workflows' places that replicas agreed on; nil: none.
+	Leases Leases
 }
 
 // Router places requests. Its methods are safe for concurrent use.
@@ -58,6 +60,7 @@ type Router struct {
 	}
 	peering   *peering // nil: alone
 	agents    *agents
+	leases    leasing
 	harnesses harnesses
 	queue     backlog
 	serving   int         // members that might serve the request under way
@@ -91,7 +94,7 @@ func New(cfg Config, deps Deps) *Router {
 		sizes: prompt.NewCalibration(), output: cost.NewOutputLength(), traffic: newTraffic(),
 		classAt: make(map[ClassKey]*class), classes: make(map[*cost.Fit]*class),
 		sessions: newSessions(), agents: newAgents(), ring: newRing(cfg.Explained), audits: newAudits(),
-		peering: newPeering(deps.Mesh),
+		peering: newPeering(deps.Mesh), leases: newLeasing(deps.Leases),
 	}
 	x.listen()
 	return x
@@ -158,6 +161,7 @@ func (r *Router) place(now clock.Instant, q Query, request cost.Request, z *sizi
 	if r.cfg.Policy == ArticleCost {
 		r.harnesses.observe(&q, r.cands[chosen.index].form)
 	}
+	r.leases.placed(now, &q, d.member, r.agents.find(&q) != nil)
 	d.workflow, d.tools = r.agents.begin(now, now.Add(-waited), &q, d.Target), toolsOf(&q)
 	e.WaitedMillis = millis(waited)
 	r.ring.put(e)

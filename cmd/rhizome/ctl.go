@@ -71,6 +71,7 @@ func (f *adminFlags) ask(ctx context.Context, method, send string, path ...strin
 type ctlCommand struct {
 	Index   ctlIndexCommand   `cmd:"" help:"Show what the index holds of each worker, and how that is known."`
 	Workers ctlWorkersCommand `cmd:"" help:"Show, add, drain and remove workers."`
+	Leases  ctlLeasesCommand  `cmd:"" help:"Show which worker each workflow keeps, and which replicas agree on it."`
 	Mesh    ctlMeshCommand    `cmd:"" help:"Show the other replicas, and how this one stands with them."`
 }
 

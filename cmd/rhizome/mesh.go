@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"crypto/rand"
+	"errors"
 	"os"
 	"strings"
 	"time"
@@ -12,6 +13,8 @@ import (
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/config"
 	"github.com/rhizome-router/rhizome/mesh"
+	"github.com/rhizome-router/rhizome/mesh/core"
+	"github.com/rhizome-router/rhizome/mesh/lease"
 	"github.com/rhizome-router/rhizome/transport"
 )
 
@@ -33,6 +36,30 @@ func (r *replica) enterMesh(cfg config.Config, since clock.Clock, seed uint64, r
 		return err
 	}
 	registry.MustRegister(r.node.Collector())
+	return r.agree(cfg, since, seed, registry)
+}
+
+// agree makes this replica's part in what replicas agree on.
+func (r *replica) agree(cfg config.Config, since clock.Clock, seed uint64, registry prometheus.Registerer) (err error) {
+	deps := lease.Deps{Node: r.node, Self: r.endpoint.Self().Boot, Plane: r.endpoint.Raft(), Clock: since, Log: r.log, Seed: seed, Saved: r.before.sections[sectionLeases],
+		Fence: func(dead lease.Origin) {
+			r.node.Do(func(now clock.Instant, c *core.Core) { c.Fence(now, core.Replica{Name: dead.Name, Inc: dead.Inc}) })
+		},
+		Low: func() uint64 { return r.router.LowestPromise() },
+		Checkpoint: func(lows []lease.Low, _ []lease.StreamMark) {
+			for _, l := range lows {
+				r.router.Settle(core.Replica{Name: l.Origin.Name, Inc: l.Origin.Inc}, l.Ticket)
+			}
+		}}
+	if r.leases, err = lease.NewGroup(cfg.Leases, deps); errors.Is(err, lease.ErrSnapshot) {
+		r.log.Warn("starting without the leases of before", "dir", cfg.State.Dir, "err", err)
+		deps.Saved = nil
+		r.leases, err = lease.NewGroup(cfg.Leases, deps)
+	}
+	if err != nil {
+		return err
+	}
+	registry.MustRegister(r.leases.Collector())
 	return nil
 }
 

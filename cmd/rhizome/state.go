@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rhizome-router/rhizome/config"
+	"github.com/rhizome-router/rhizome/mesh/lease"
 	"github.com/rhizome-router/rhizome/prompt"
 	"github.com/rhizome-router/rhizome/route"
 	"github.com/rhizome-router/rhizome/state"
@@ -20,6 +21,7 @@ const (
 	sectionLearned  = "learned"
 	sectionFits     = "fits"
 	sectionSessions = "sessions"
+	sectionLeases   = "leases"
 )
 
 // keeper keeps what a replica learned beyond its process.
@@ -27,6 +29,7 @@ type keeper struct {
 	dir     state.Dir
 	learned *prompt.Learned // nil: nothing is learned of prompts
 	router  *route.Router
+	leases  *lease.Group // nil: none
 	log     *slog.Logger
 }
 
@@ -116,8 +119,15 @@ func (k *keeper) save() {
 		return
 	}
 	sections := []state.Section{{Name: sectionFits, Data: fits}, {Name: sectionSessions, Data: sessions}}
+	leases := k.leases.Save()
+	if len(leases) > int(k.dir.MaxBytes)/4 {
+		leases = nil // workflows get new ones
+	}
+	if len(leases) > 0 {
+		sections = append(sections, state.Section{Name: sectionLeases, Data: leases})
+	}
 	if k.learned != nil {
-		room := int(k.dir.MaxBytes) - len(fits) - len(sessions) - 4096 // for the names and sums around them
+		room := int(k.dir.MaxBytes) - len(fits) - len(sessions) - len(leases) - 4096 // for the names and sums around them
 		sections = append(sections, state.Section{Name: sectionLearned, Data: k.learned.Snapshot(room)})
 	}
 	if err := k.dir.Save(sections); err != nil {

@@ -29,6 +29,7 @@ import (
 	"github.com/rhizome-router/rhizome/gateway/otlp"
 	"github.com/rhizome-router/rhizome/index"
 	"github.com/rhizome-router/rhizome/mesh"
+	"github.com/rhizome-router/rhizome/mesh/lease"
 	"github.com/rhizome-router/rhizome/prompt"
 	"github.com/rhizome-router/rhizome/route"
 	"github.com/rhizome-router/rhizome/state"
@@ -42,6 +43,8 @@ type replica struct {
 	// it is alone.
 	endpoint *transport.Endpoint
 	node     *mesh.Node
+	leases   *lease.Group // what replicas agree on; nil where this one is alone
+	before   restored     // what an earlier process kept
 	fleet    *fleet.Fleet
 	// registry is who is in the fleet, by the configuration, what discovery finds
 	// and what the admin API decided.
@@ -89,6 +92,10 @@ func (r *replica) build(cfg config.Config) (err error) {
 
 	cfg.Index.Seed, cfg.Approx.Seed, cfg.Route.Seed = seed, seed, seed
 	prefixes, sent := index.New(cfg.Index), index.NewApprox(cfg.Approx)
+	keep := &keeper{dir: state.Dir{Path: cfg.State.Dir, MaxBytes: cfg.State.MaxBytes}, log: r.log}
+	if cfg.State.Dir != "" {
+		r.before = keep.load()
+	}
 	if err := r.enterMesh(cfg, time, seed, registry); err != nil {
 		return err
 	}
@@ -105,22 +112,22 @@ func (r *replica) build(cfg config.Config) (err error) {
 	}
 	deps := route.Deps{Fleet: r.fleet, Index: prefixes, Approx: sent, Clock: time, Mesh: r.node}
 	registry.MustRegister(newConfigMetrics(&r.inForce), r.fleet.Collector(), r.registry.Collector())
-	keep := &keeper{dir: state.Dir{Path: cfg.State.Dir, MaxBytes: cfg.State.MaxBytes}, log: r.log}
 	if cfg.Prompt.Learn == prompt.On || cfg.Prompt.Tokenize == prompt.TokenizeEngine {
 		deps.Learned = prompt.NewLearned(cfg.Prompt.MaxBytes)
 		r.learner = prompt.NewLearner(cfg.Prompt, deps.Learned, prompt.LearnerDeps{Fleet: r.fleet, Clock: time, Log: r.log})
 		registry.MustRegister(r.learner.Collector())
 	}
-	var before restored
 	if cfg.State.Dir != "" {
-		r.keeper, keep.learned = keep, deps.Learned
-		before = keep.load()
-		keep.beforeRouter(before, &cfg)
+		r.keeper, keep.learned, keep.leases = keep, deps.Learned, r.leases
+		keep.beforeRouter(r.before, &cfg)
+	}
+	if r.leases != nil {
+		deps.Leases = r.leases
 	}
 	r.router = route.New(cfg.Route, deps)
 	if r.keeper != nil {
 		keep.router = r.router
-		keep.afterRouter(before, len(cfg.Route.Fits))
+		keep.afterRouter(r.before, len(cfg.Route.Fits))
 	}
 	registry.MustRegister(r.router.Collector())
 	host, _ := os.Hostname()
@@ -138,6 +145,7 @@ func (r *replica) build(cfg config.Config) (err error) {
 		Index:   func() any { return r.fleet.DescribeIndex() }, Discovery: func() any { return r.registry.Describe() },
 		Node:    r.node,
 		Mesh:    func() any { return r.node.State() },
+		Leases:  func() any { return r.leases.Describe() },
 		Config:  func() any { return r.inForce.Load().describe() },
 		Explain: func(id string) (any, bool) { return r.router.Explain(id) }, Recent: func(n int) any { return r.router.Recent(n) }, Preview: r.router.Preview, Registry: r.registry,
 		Told:    func(d *route.Decision, p *prompt.Request, ids []uint32) { r.learner.Told(p, d.RenderClass, ids) },
@@ -206,6 +214,13 @@ func (r *replica) run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	var adminErr error
 	wg.Go(func() { r.fleet.Run(house) })
+	if r.leases != nil {
+		wg.Go(func() {
+			if err := r.leases.Run(house); err != nil {
+				r.log.Warn("leases ended badly", "err", err)
+			}
+		})
+	}
 	wg.Go(func() { r.registry.Run(house) })
 	wg.Go(func() { r.discovery.Run(house) })
 	if r.learner != nil {

@@ -69,6 +69,7 @@ type Group struct {
 	brought []Lease // from a cluster that ended
 	parts   assembly
 	asked   clock.Instant
+	lowAt   clock.Instant
 	fenced  map[Origin]bool
 	checked clock.Instant
 	servers int           // started so far
@@ -120,6 +121,7 @@ const (
 	maxRevocation = 1024
 	maxPeers      = 1024
 	maxReads      = 64
+	lowEvery      = time.Second
 	forgetAdvert  = 2 * time.Minute // longer than those who died are remembered
 )
 
@@ -223,7 +225,7 @@ func (g *Group) loop(ctx context.Context) error {
 		g.drain()
 		now := g.deps.Clock.Now()
 		v := g.look(now)
-		if g.leaving.Load() && (g.own.Server == "" || len(v.others) == 0) {
+		if g.leaving.Load() && (g.own.Server == "" || v.alive() == 0) {
 			return nil
 		}
 		g.take(now, plan(v))
@@ -245,8 +247,8 @@ func (g *Group) look(now clock.Instant) *view {
 	g.own.Gen, g.own.Index = m.state.Gen(), m.state.Index()
 	m.mu.RUnlock()
 	g.own.Inc, g.own.Leaving = g.inc.Load(), g.leaving.Load()
-	if g.deps.Low != nil {
-		g.own.Low = g.deps.Low()
+	if g.deps.Low != nil && now.Sub(g.lowAt) >= lowEvery {
+		g.own.Low, g.lowAt = g.deps.Low(), now
 	}
 	view := &view{self: g.deps.Self, looked: g.deps.Node.Looked(), addedAt: g.addedAt}
 	addresses := make(map[string]raft.ServerAddress)
@@ -413,8 +415,14 @@ func (g *Group) copy() []byte {
 	return m.state.Append(nil)
 }
 
-// Save returns what is agreed on as [Deps.Saved] takes it; nil for nothing.
-func (g *Group) Save() []byte { return g.copy() }
+// Save returns what is agreed on as [Deps.Saved] takes it; nil for nothing. A nil
+// group has agreed on nothing.
+func (g *Group) Save() []byte {
+	if g == nil {
+		return nil
+	}
+	return g.copy()
+}
 
 // nextGen is later than any generation that was heard of.
 func (g *Group) nextGen() uint64 {

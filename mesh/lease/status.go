@@ -77,6 +77,16 @@ func (g *Group) Status() Status {
 	return s
 }
 
+// Fresh reports whether what is known here is all that was agreed: see
+// [Status.Fresh].
+func (g *Group) Fresh() bool {
+	_, _, fresh := g.Lease(Key{})
+	return fresh
+}
+
+// TTL is how long a lease lasts unused.
+func (g *Group) TTL() time.Duration { return g.cfg.TTL }
+
 // Lease returns a workflow's lease as far as is known here, and whether that is
 // more than a hint: the leader was heard within 2 s, and nothing it told is
 // missing.
@@ -88,4 +98,44 @@ func (g *Group) Lease(k Key) (l Lease, found, fresh bool) {
 	m.mu.RUnlock()
 	to := g.leader.Load()
 	return l, found, to != nil && index >= to.index && g.deps.Clock.Now().Sub(to.at) < freshFor && Cluster(g.shown.Load()) == to.cluster
+}
+
+// Description is what operators are shown.
+type Description struct {
+	// Enabled is false for a replica that agrees with nobody: no mesh is
+	// configured.
+	Enabled bool `json:"enabled"`
+	Status
+	// Held are the leases used last, at most 1000 of them.
+	Held []Held `json:"held"`
+}
+
+// Held is a lease as operators are shown it. Workflows' names are not kept.
+type Held struct {
+	Key    string `json:"key"`
+	Target string `json:"target"` // kv.Target as text
+	Boot   string `json:"boot"`
+	Gen    uint64 `json:"generation"` // of the token
+	Index  uint64 `json:"index"`
+}
+
+// maxHeld bounds the leases that a description lists.
+const maxHeld = 1000
+
+// Describe returns how this replica stands, and the leases used last. A nil
+// group describes that there is none.
+func (g *Group) Describe() Description {
+	if g == nil {
+		return Description{Held: []Held{}}
+	}
+	d := Description{Enabled: true, Status: g.Status(), Held: []Held{}}
+	m := g.table.Load()
+	m.mu.RLock()
+	leases := m.state.Leases()
+	m.mu.RUnlock()
+	for i := len(leases) - 1; i >= 0 && len(d.Held) < maxHeld; i-- {
+		l := &leases[i]
+		d.Held = append(d.Held, Held{fmt.Sprintf("%x", l.Key), l.Holder.Target.String(), fmt.Sprintf("%016x", uint64(l.Holder.Boot)), l.Token.Gen, l.Token.Index})
+	}
+	return d
 }

@@ -29,7 +29,7 @@ type pond struct {
 	cfg   lease.Config
 	lives int
 	all   []*replica // that run
-	seeds []string
+	first netip.AddrPort
 }
 
 // replica is one that can be stopped, and killed.
@@ -59,9 +59,12 @@ func (p *pond) start(saved []byte) *replica {
 	p.lives++
 	addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(p.lives / 200), byte(1 + p.lives%200)}), 7400)
 	cfg := mesh.Config{Transport: transport.Config{Cluster: "pond", Secrets: []string{strings.Repeat("0123456789abcdef", 3)}}}
-	cfg.Peers = slices.Clone(p.seeds)
-	if len(p.seeds) < 3 {
-		p.seeds = append(p.seeds, addr.String())
+	if len(p.all) == 0 {
+		p.first = addr // of those that start together
+	}
+	cfg.Peers = []string{p.first.String()}
+	for _, other := range p.all {
+		cfg.Peers = append(cfg.Peers, other.addr.String())
 	}
 	log := slog.New(slog.DiscardHandler)
 	r := &replica{name: fmt.Sprintf("r%03d", p.lives), addr: addr, done: make(chan struct{})}
@@ -281,7 +284,6 @@ func TestAllRestartAtOnce(t *testing.T) {
 					}
 				}
 				p.end(true, slices.Clone(p.all)...)
-				p.seeds = nil
 				for _, f := range files {
 					p.start(f)
 				}

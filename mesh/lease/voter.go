@@ -62,7 +62,11 @@ func startVoter(p *port, cluster Cluster, id string, first bool, heartbeat time.
 	c.NotifyCh = v.leads
 	layer := p.open(cluster)
 	v.net = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: layer, MaxPool: raftPool, Timeout: raftNetTimeout, Logger: c.Logger,
+		// No pipeline: one whose reader has left, for a leader of a later term was
+		// heard, blocks its writer for ever, and with it the shutdown (raft 1.8.0;
+		// the histories under faults found it).
+		MaxRPCsInFlight: 1,
+		Stream:          layer, MaxPool: raftPool, Timeout: raftNetTimeout, Logger: c.Logger,
 		ServerAddressProvider: provider(addressOf),
 	})
 	store, snapshots := raft.NewInmemStore(), raft.NewInmemSnapshotStore()

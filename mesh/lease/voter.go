@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -57,7 +58,11 @@ func startVoter(p *port, cluster Cluster, id string, first bool, heartbeat time.
 	c.CommitTimeout, c.MaxAppendEntries, c.BatchApplyCh = commitEvery, maxAppend, true
 	c.SnapshotInterval, c.SnapshotThreshold, c.TrailingLogs = 5*time.Second, snapshotAfter, trailing
 	c.ShutdownOnRemove, c.NoLegacyTelemetry = false, true
-	c.Logger = hclog.New(&hclog.LoggerOptions{Name: "raft", Output: lines{log}, Level: hclog.Info, DisableTime: true})
+	level := hclog.Info
+	if !log.Enabled(context.Background(), slog.LevelDebug) {
+		level = hclog.Off // it would write many lines for nobody while a server is away
+	}
+	c.Logger = hclog.New(&hclog.LoggerOptions{Name: "raft", Output: lines{log}, Level: level, DisableTime: true})
 	v := &voter{cluster: cluster, id: id, first: first, machine: m, leads: make(chan bool, 16), done: make(chan struct{})}
 	c.NotifyCh = v.leads
 	layer := p.open(cluster)

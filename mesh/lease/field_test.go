@@ -65,10 +65,6 @@ func TestBR07_NewAddressesNeedNobody(t *testing.T) {
 		"one after another": {3, 3, func(p *pond) {
 			for range 3 {
 				p.end(true, p.all[0])
-				p.seeds = nil // as the name of a service leads to who runs now
-				for _, r := range p.all {
-					p.seeds = append(p.seeds, r.addr.String())
-				}
 				p.start(nil)
 				p.within(60*time.Second, "three vote in between", func() bool { return p.kept(3) })
 			}

@@ -9,7 +9,7 @@ RACE    := $(if $(HAVE_CC),-race,)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
-.PHONY: build demo test test-clients sim fuzz bench peers fmt clean
+.PHONY: build demo test test-histories test-clients sim fuzz bench peers fmt clean
 
 build: ## static binaries in bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/rhizome ./cmd/rhizome-lab
@@ -30,6 +30,10 @@ peers: ## which real peers the tests can use here
 	  else echo "libzmq peer:   NO, install python3-zmq; its tests are skipped"; fi
 	@if command -v node >/dev/null 2>&1; then echo "node client:   yes ($$(node --version))"; \
 	  else echo "node client:   NO, install node 20 or later; its tests are skipped"; fi
+
+SEEDS ?= 20
+test-histories: ## lease histories under faults, judged by porcupine; SEEDS=200 for the full set
+	RHIZOME_TEST_SEEDS=$(SEEDS) $(GO) test -count=1 -timeout 20m -run TestHistoriesAreLinearizable -v ./mesh/lease | grep -v level=
 
 CLIENTS ?= .cache/clients
 test-clients: ## real client libraries against a real router; installs them first

@@ -24,6 +24,7 @@ import (
 type benchCommand struct {
 	Gateway benchGatewayCommand `cmd:"" help:"What the router adds to a request, against no router and against the smallest relay."`
 	Mesh    benchMeshCommand    `cmd:"" help:"How fast replicas learn what one of them reads, and what that costs."`
+	Lease   benchLeaseCommand   `cmd:"" help:"How fast replicas agree on leases, and go on when their leader crashes."`
 	Index   benchIndexCommand   `cmd:"" help:"How fast the prefix index takes events and answers lookups, and its memory."`
 }
 

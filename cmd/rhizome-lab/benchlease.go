@@ -1,0 +1,33 @@
+package main
+
+import (
+	"time"
+
+	"github.com/rhizome-router/rhizome/load"
+	"github.com/rhizome-router/rhizome/mesh/lease"
+)
+
+type benchLeaseCommand struct {
+	Long bool `help:"Crash the leader 20 times and idle for 10 minutes, instead of 5 times and 10 seconds."`
+	JSON bool `help:"Print the report as JSON."`
+}
+
+func (c *benchLeaseCommand) Run(sh *shell) error {
+	var cfg lease.BenchConfig
+	if c.Long {
+		cfg.Failovers, cfg.Idle = 20, 10*time.Minute
+	}
+	finish := func() {}
+	if load.IsTerminal(sh.stderr) {
+		cfg.Progress, finish = load.BenchBar(sh.stderr)
+	}
+	report, err := lease.Bench(sh.ctx, cfg)
+	finish()
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return report.WriteJSON(sh.stdout)
+	}
+	return report.WriteTable(sh.stdout)
+}

@@ -33,7 +33,7 @@ peers: ## which real peers the tests can use here
 
 SEEDS ?= 20
 test-histories: ## lease histories under faults, judged by porcupine; SEEDS=200 for the full set
-	RHIZOME_TEST_SEEDS=$(SEEDS) $(GO) test -count=1 -timeout 20m -run TestHistoriesAreLinearizable -v ./mesh/lease | grep -v level=
+	RHIZOME_TEST_SEEDS=$(SEEDS) $(GO) test -count=1 -timeout 20m -run TestHistoriesAreLinearizable ./mesh/lease
 
 CLIENTS ?= .cache/clients
 test-clients: ## real client libraries against a real router; installs them first

@@ -387,7 +387,7 @@ func (g *Group) takePart(from string, p part) {
 		g.deps.Log.Warn("the leader's leases can't be read", "peer", from, "err", err)
 		return
 	}
-	m := &machine{state: s, applied: g.applied}
+	m := newMachine(s, g.applied)
 	g.shown.Store(uint64(p.cluster))
 	g.done = s.Index()
 	g.table.Store(m)

@@ -121,7 +121,7 @@ func grown(n int) int {
 	if n < 4096 {
 		return 32 + 2*n
 	}
-	return n + n/6
+	return n + n/10
 }
 
 // setKey makes an entry a keyed one.

@@ -67,6 +67,33 @@ func TestReadersDoNotWait(t *testing.T) {
 	}
 }
 
+// While a snapshot of many leases comes in parts it is not asked for again; it is
+// shown once it is whole, and a part that is missing stops it.
+func TestASnapshotComesInParts(t *testing.T) {
+	s := NewState()
+	s.put(&Lease{Key: Key{1}, Token: Token{1, 1}})
+	s.index = 9
+	b := s.Append(nil)
+	g, err := NewGroup(Config{}, Deps{Clock: new(clock.Virtual), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.leader.Store(&lead{name: "leader", cluster: 5})
+	third := len(b) / 3
+	parts := []part{{5, 9, 0, 3, b[:third]}, {5, 9, 1, 3, b[third : 2*third]}, {5, 9, 2, 3, b[2*third:]}}
+	g.takePart(10, "leader", parts[0])
+	g.takePart(20, "leader", parts[2])
+	if _, found, _ := g.Lease(Key{1}); found || g.asked != 10 {
+		t.Fatalf("with a part missing: found %v, last waited for at %d", found, g.asked)
+	}
+	for i, p := range parts {
+		g.takePart(clock.Instant(30+i), "leader", p)
+	}
+	if _, found, _ := g.Lease(Key{1}); !found || g.asked != 32 || g.table.Load().state.Digest() != s.Digest() {
+		t.Errorf("whole: found %v, last waited for at %d", found, g.asked)
+	}
+}
+
 // BenchmarkLease is a read of one among 200,000 leases, alone and while snapshots
 // of all of them are made, as for a peer that lacks them.
 func BenchmarkLease(b *testing.B) {

@@ -96,9 +96,11 @@ func (fw *follower) begin(now clock.Instant, c *core.Core) (next uint64, resume 
 	fw.begun = true
 	boot, note, known := c.BootNote(fw.id.Target)
 	id := crdt.StreamID{Target: fw.id.Target, Boot: boot}
-	if s := c.Log().Stream(id); known && s != nil && fw.same(note) {
-		fw.own = boot
-		return s.Next(), s.Next() > 0
+	if known && fw.same(note) { // though it may have said nothing yet, or nothing that came here
+		if s, err := c.Open(now, id, true); err == nil {
+			fw.own = boot
+			return s.Next(), s.Next() > 0
+		}
 	}
 	fw.renew(now, c, 0)
 	return 0, false

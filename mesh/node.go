@@ -30,6 +30,9 @@ type Deps struct {
 	// tells the core of peers and of time. It is called within Do.
 	Carry func(core.Message)
 	Name  string
+	// Joining says of a driver's replica that others may be there already, as one
+	// with an Endpoint always takes it: see core.Config.
+	Joining bool
 	Clock clock.Clock
 	Log   *slog.Logger
 	// Lookup resolves a host's addresses. Default: the machine's resolver.
@@ -106,7 +109,7 @@ func New(cfg Config, deps Deps) (*Node, error) {
 		events: make(chan memberlist.NodeEvent, 1024), known: newAddressBook(), began: deps.Clock.Now(),
 	}
 	coreCfg := cfg.Core(name, deps.StreamLog, deps.Seed)
-	coreCfg.Joining = deps.Endpoint != nil
+	coreCfg.Joining = deps.Endpoint != nil || deps.Joining
 	n.core = core.New(coreCfg, &n.ears)
 	return n, nil
 }

@@ -127,7 +127,7 @@ func (w *world) everyScrape(period float64) {
 				if k.up {
 					w.advance(k, now)
 					t := look(w.sc.Fleet.Profile, k.engine)
-					w.schedule(now+w.nature.responseMicros, func(now float64) {
+					w.on(r, now+w.nature.responseMicros, func(now float64) {
 						r.router.Scraped(w.instant(now), k.n, &t)
 						w.tell(r, now)
 					})

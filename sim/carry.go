@@ -24,21 +24,21 @@ func (w *world) carry(r *replica, now float64) {
 	delay := micros(w.sc.Network.GossipDelay)
 	for _, m := range frames {
 		for _, to := range w.replicas {
-			if to == r || m.To != "" && m.To != replicaName(to.n) {
+			if to == r || m.To != "" && m.To != to.mesh.name || w.stage.drops(r, to) {
 				continue
 			}
-			at := now + delay*(0.5+r.rand.ExpFloat64()/2)
-			for w.sc.Network.GossipLoss > 0 && r.rand.Float64() < w.sc.Network.GossipLoss {
-				at += resendDelays * delay
+			at := now + delay*(0.5+r.rand.ExpFloat64()/2) + w.stage.later(r, to)
+			for loss := w.sc.Network.GossipLoss + w.stage.loss(r, to); loss > 0 && r.rand.Float64() < loss; {
+				at += resendDelays * (delay + w.stage.delay(r, to))
 			}
 			l := &r.lanes[to.n][m.Class]
 			l.lastAt = max(l.lastAt, at)
-			frame, connection := m.Frame, w.connections
-			w.schedule(l.lastAt, func(now float64) {
-				if w.connections != connection || w.parted(now) {
+			frame, connection, own, name := m.Frame, w.connections, w.stage.connection(r, to), r.mesh.name
+			w.on(to, l.lastAt, func(now float64) {
+				if w.connections != connection || w.parted(now) || w.stage.connection(r, to) != own || w.stage.drops(r, to) {
 					return // it was lost with the connection
 				}
-				if err := to.mesh.receive(r.n, frame); err != nil {
+				if err := to.mesh.receive(name, frame); err != nil {
 					w.err = fmt.Errorf("scenario %s: replica %d to %d: %w", w.sc.Name, r.n, to.n, err)
 				}
 				w.carry(to, now)
@@ -56,9 +56,11 @@ func (w *world) everyMeshTick() {
 		}
 		var tick func(now float64)
 		tick = func(now float64) {
-			r.mesh.tick(w.instant(now))
-			r.mesh.turns(w.history)
-			w.carry(r, now)
+			if r.awake() {
+				r.mesh.tick(w.instant(now))
+				r.mesh.turns(w.history)
+				w.carry(r, now)
+			}
 			w.schedule(now+micros(meshTick), tick)
 		}
 		w.schedule(micros(meshTick)*float64(r.n)/float64(len(w.replicas)), tick)
@@ -91,12 +93,12 @@ const (
 
 // part cuts the replicas from one another and joins them again.
 func (w *world) part(from, until float64) {
-	each := func(do func(r *replicated, peer int)) func(now float64) {
+	each := func(do func(r *replicated, peer string)) func(now float64) {
 		return func(now float64) {
 			for _, r := range w.replicas {
 				for _, to := range w.replicas {
 					if to != r && r.mesh != nil {
-						do(r.mesh, to.n)
+						do(r.mesh, to.mesh.name)
 					}
 				}
 			}

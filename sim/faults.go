@@ -91,7 +91,7 @@ func (w *world) power(k *worker, up bool) {
 	boot := k.boot
 	for _, r := range w.replicas {
 		at := now + float64(draw(w.seed, "probe", uint64(k.n)<<32|uint64(r.n)<<16|uint64(boot))%uint64(detectMicros))
-		w.schedule(at, func(now float64) {
+		w.on(r, at, func(now float64) {
 			if k.boot == boot {
 				r.router.Up(w.instant(now), k.n, up)
 			}

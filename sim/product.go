@@ -23,6 +23,7 @@ import (
 type product struct {
 	router  *route.Router
 	fleet   *fleet.Fleet
+	index   *index.Index
 	members []*fleet.Member
 	inlets  []*fleet.Inlet
 	numbers map[kv.Target]int // worker by target
@@ -64,6 +65,7 @@ func newProduct(sc *Scenario, cfg productConfig) (*product, error) {
 	prefixes := index.New(index.Config{Seed: cfg.Seed})
 	sent := index.NewApprox(index.ApproxConfig{Seed: cfg.Seed})
 	var err error
+	p.index = prefixes
 	p.fleet, err = fleet.New(fleet.Config{}, fleet.Deps{Index: prefixes, Approx: sent, Clock: cfg.Clock, Log: slog.New(slog.DiscardHandler), Mesh: cfg.Mesh,
 		Heard: func(m *fleet.Member) { p.router.Examine(m) }}, specs,
 		func(s engine.Spec) (cost.Class, error) { return classes[s.URL], nil })

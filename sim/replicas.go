@@ -17,10 +17,12 @@ import (
 // by the mesh's own core, whose frames the world carries.
 type replicated struct {
 	*product
+	name   string // unique to its life
 	node   *mesh.Node
 	frames []core.Message // to be carried
 	reads  []bool         // whose events this replica reads, by worker
 	lives  []int          // of the worker that is read, as its events tell
+	nexts  []uint64       // the batch of it that comes next
 	looked clock.Instant  // when reads was last asked for
 	heard  clock.Instant  // when the peers' silence was
 }
@@ -34,16 +36,8 @@ func replicaName(i int) string { return fmt.Sprintf("replica-%03d", i) }
 func newReplicated(sc *Scenario, cfg func(i int) productConfig) ([]*replicated, error) {
 	var all []*replicated
 	for i := range sc.Replicas {
-		r, c := &replicated{reads: make([]bool, sc.Fleet.Workers), lives: make([]int, sc.Fleet.Workers)}, cfg(i)
-		var err error
-		r.node, err = mesh.New(mesh.Config{MaxRingBytes: replicaRingBytes}, mesh.Deps{
-			Name: replicaName(i), Carry: func(m core.Message) { r.frames = append(r.frames, m) },
-			Clock: c.Clock, Log: slog.New(slog.DiscardHandler), StreamLog: crdt.LogConfig{}, Seed: c.Seed})
+		r, err := newLife(sc, replicaName(i), false, cfg(i))
 		if err != nil {
-			return nil, fmt.Errorf("simulated replica: %w", err)
-		}
-		c.Mesh = r.node
-		if r.product, err = newProduct(sc, c); err != nil {
 			return nil, err
 		}
 		all = append(all, r)
@@ -51,7 +45,7 @@ func newReplicated(sc *Scenario, cfg func(i int) productConfig) ([]*replicated, 
 	for i, r := range all {
 		for j := range all {
 			if i != j {
-				r.met(j)
+				r.met(all[j].name)
 			}
 		}
 		r.node.Do(func(_ clock.Instant, c *core.Core) { c.Settle() })
@@ -59,19 +53,41 @@ func newReplicated(sc *Scenario, cfg func(i int) productConfig) ([]*replicated, 
 	return all, nil
 }
 
-// met says that a connection to a peer stands, lost that the peer is dead for
-// all that this replica knows.
-func (r *replicated) met(peer int) {
-	r.node.Do(func(now clock.Instant, c *core.Core) { c.Up(now, replicaName(peer)) })
+// newLife returns one replica; joins says that others may be there already.
+func newLife(sc *Scenario, name string, joins bool, c productConfig) (*replicated, error) {
+	n := sc.Fleet.Workers
+	r := &replicated{name: name, reads: make([]bool, n), lives: make([]int, n), nexts: make([]uint64, n)}
+	var err error
+	r.node, err = mesh.New(mesh.Config{MaxRingBytes: replicaRingBytes}, mesh.Deps{
+		Name: name, Joining: joins, Carry: func(m core.Message) { r.frames = append(r.frames, m) },
+		Clock: c.Clock, Log: slog.New(slog.DiscardHandler), StreamLog: crdt.LogConfig{}, Seed: c.Seed})
+	if err != nil {
+		return nil, fmt.Errorf("simulated replica: %w", err)
+	}
+	c.Mesh = r.node
+	if r.product, err = newProduct(sc, c); err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
-func (r *replicated) lost(peer int) {
-	r.node.Do(func(now clock.Instant, c *core.Core) { c.Dead(now, replicaName(peer)) })
+// met says that a connection to a peer stands, lost that the peer is dead for
+// all that this replica knows, down that the connection broke.
+func (r *replicated) met(peer string) {
+	r.node.Do(func(now clock.Instant, c *core.Core) { c.Up(now, peer) })
+}
+
+func (r *replicated) lost(peer string) {
+	r.node.Do(func(now clock.Instant, c *core.Core) { c.Dead(now, peer) })
+}
+
+func (r *replicated) down(peer string) {
+	r.node.Do(func(now clock.Instant, c *core.Core) { c.Down(now, peer) })
 }
 
 // receive takes a peer's frame.
-func (r *replicated) receive(from int, frame []byte) (err error) {
-	r.node.Do(func(now clock.Instant, c *core.Core) { err = c.Receive(now, replicaName(from), frame) })
+func (r *replicated) receive(from string, frame []byte) (err error) {
+	r.node.Do(func(now clock.Instant, c *core.Core) { err = c.Receive(now, from, frame) })
 	return err
 }
 
@@ -112,10 +128,10 @@ func (r *replicated) turns(history func(worker int) (life int, batches []*policy
 		}
 		life, batches := history(i)
 		r.lives[i] = life
-		next := in.Begin(lifeOf(life))
+		r.nexts[i] = in.Begin(lifeOf(life))
 		for _, b := range batches {
-			if b.Seq >= next {
-				in.Feed(engine.FeedEvent{Kind: engine.FeedBatch, Seq: b.Seq, Ops: b.Ops, Rank: -1})
+			if b.Seq >= r.nexts[i] {
+				r.read(i, b)
 			}
 		}
 		in.Feed(engine.FeedEvent{Kind: engine.FeedConnected})
@@ -132,11 +148,23 @@ func (r *replicated) Events(_ clock.Instant, worker int, b *policy.Batch) {
 	}
 	in := r.inlets[worker]
 	if b.Life != r.lives[worker] {
-		r.lives[worker] = b.Life
+		r.lives[worker], r.nexts[worker] = b.Life, b.Seq
 		in.Feed(engine.FeedEvent{Kind: engine.FeedReset, Seq: b.Seq})
 		in.Process(lifeOf(b.Life))
 		in.Feed(engine.FeedEvent{Kind: engine.FeedConnected})
 	}
+	r.read(worker, b)
+}
+
+// read takes a batch of a worker that is read. Where batches before it can't be
+// had any more, the cache is known anew from here on, as engine.Feed has it.
+func (r *replicated) read(worker int, b *policy.Batch) {
+	in := r.inlets[worker]
+	if b.Seq > r.nexts[worker] {
+		in.Feed(engine.FeedEvent{Kind: engine.FeedReset, Seq: b.Seq})
+		in.Feed(engine.FeedEvent{Kind: engine.FeedConnected})
+	}
+	r.nexts[worker] = max(r.nexts[worker], b.Seq+1)
 	in.Feed(engine.FeedEvent{Kind: engine.FeedBatch, Seq: b.Seq, Ops: b.Ops, Rank: -1})
 }
 

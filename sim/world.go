@@ -36,6 +36,7 @@ type world struct {
 	connections int
 	terms       *termSums // where the product's costs are summed; nil: nowhere
 	open        int       // jobs not ended
+	stage       *Stage    // who directs the run; nil: nobody
 	err         error
 }
 
@@ -61,6 +62,10 @@ type replica struct {
 	wires  []wire      // by worker
 	rand   *rand.Rand  // of its gossip
 	heard  []float64   // by replica: when the last of its messages arrives
+
+	life         int // counts its restarts
+	dead, paused bool
+	held         []func(now float64) // what is to be done once it stands still no more
 }
 
 // flight is a job under way.
@@ -78,6 +83,7 @@ type flight struct {
 	first                      float64 // when the first token came, 0 before
 	hbm, tier                  int
 	choice                     policy.Choice
+	course                     *Course // what is noted of it; nil where nobody asks
 }
 
 // maxAttempts is how many workers one request is tried on.
@@ -97,7 +103,7 @@ func (w *world) play() error {
 		}
 	}
 	w.open = len(w.plan.Jobs)
-	for w.open > 0 && w.err == nil {
+	for (w.open > 0 || w.stage.going()) && w.err == nil && !w.stage.over() {
 		e, ok := w.agenda.take()
 		if !ok {
 			return fmt.Errorf("scenario %s: nothing is left to happen, but %d requests have not ended", w.sc.Name, w.open)
@@ -117,6 +123,9 @@ func (w *world) arrive(i int, now float64) {
 	j := &w.plan.Jobs[i]
 	f.job, f.arrived = j, now
 	f.replica = w.replicas[int(draw(w.seed, "balancer", uint64(i))%uint64(len(w.replicas)))]
+	if w.stage.enters(i, now) {
+		return
+	}
 	keys, contents := workload.Blocks(w.root(), j.Prompt, j.Answer, w.sc.BlockTokens)
 	prompt := j.PromptTokens()
 	f.contents = contents
@@ -135,6 +144,10 @@ func (w *world) arrive(i int, now float64) {
 		f.request.Workflow = fmt.Sprintf("w%d", j.Session)
 	}
 	w.record.arrived(i, j, prompt, now)
+	if f.replica.paused {
+		w.on(f.replica, now, func(now float64) { w.dispatch(i, now) })
+		return
+	}
 	w.dispatch(i, now)
 }
 
@@ -160,6 +173,7 @@ func (w *world) chosen(i int, c policy.Choice, now float64) {
 		return
 	}
 	f.worker, f.submitted = w.workers[to], false
+	f.course.sent(now, to)
 	at := now + micros(f.choice.After) + w.nature.requestMicros(f.request.PromptTokens)
 	w.schedule(at, func(now float64) { w.submit(i, now) })
 }
@@ -167,6 +181,9 @@ func (w *world) chosen(i int, c policy.Choice, now float64) {
 // submit is the request's coming to the engine.
 func (w *world) submit(i int, now float64) {
 	f := &w.flights[i]
+	if f.ended {
+		return // its replica died
+	}
 	k := f.worker
 	if !k.up {
 		w.lost(i, now, true)
@@ -214,7 +231,10 @@ func (w *world) end(i int, now float64, failed bool) {
 	}
 	f.ended = true
 	w.record.ended(i, f, now, failed)
-	f.request, f.contents, f.engineKeys = policy.Request{}, nil, nil
+	w.stage.ends(f, now, failed)
+	if f.request, f.engineKeys = (policy.Request{}), nil; f.course == nil || !f.course.Orphaned {
+		f.contents = nil // else the engine has not heard of it yet
+	}
 	w.open--
 	for _, next := range w.unlocks[i] {
 		if w.waits[next]--; w.waits[next] == 0 {
@@ -246,7 +266,7 @@ func (w *world) happened(k *worker, e *model.Event) {
 		k.journal.add(e, nil)
 	case model.Lost:
 		i, attempt := int(e.ID-1), w.flights[e.ID-1].attempts
-		w.schedule(e.At+w.nature.responseMicros, func(now float64) {
+		w.on(w.flights[i].replica, e.At+w.nature.responseMicros, func(now float64) {
 			if f := &w.flights[i]; f.attempts == attempt && !f.ended {
 				w.lost(i, now, true)
 			}
@@ -256,7 +276,7 @@ func (w *world) happened(k *worker, e *model.Event) {
 		f := &w.flights[i]
 		f.hbm, f.tier = e.HBMTokens, e.TierTokens
 		at, boot := e.At+w.nature.responseMicros, k.boot
-		w.schedule(at, func(now float64) {
+		w.on(f.replica, at, func(now float64) {
 			if f.boot != boot || f.worker != k || f.ended {
 				return
 			}
@@ -269,7 +289,10 @@ func (w *world) happened(k *worker, e *model.Event) {
 		f := &w.flights[i]
 		f.answered = true
 		at, tokens := e.At+w.nature.responseMicros, e.Tokens
-		w.schedule(at, func(now float64) {
+		w.on(f.replica, at, func(now float64) {
+			if f.ended {
+				return // its replica died
+			}
 			f.replica.router.Done(w.instant(now), f.request.ID, policy.Usage{
 				PromptTokens: f.request.PromptTokens, CachedTokens: f.hbm + f.tier, CompletionTokens: tokens})
 			w.tell(f.replica, now)
@@ -308,6 +331,9 @@ func (w *world) anyUp() bool {
 func (w *world) publish(k *worker, at float64, b *policy.Batch) {
 	boot := k.boot
 	b.Life = boot
+	if w.stage.mutes(k, b) {
+		return
+	}
 	if w.replicas[0].mesh != nil {
 		k.remember(b)
 	}
@@ -316,7 +342,7 @@ func (w *world) publish(k *worker, at float64, b *policy.Batch) {
 			continue
 		}
 		arrives := r.wires[k.n].arrival(max(at, float64(w.clock.Now())/1e3))
-		w.schedule(arrives, func(now float64) {
+		w.on(r, arrives, func(now float64) {
 			if k.boot == boot {
 				r.router.Events(w.instant(now), k.n, b)
 				w.tell(r, now)

@@ -91,12 +91,15 @@ func replicaScenarios() []Scenario {
 			}
 		}),
 		scenario("pause", "a replica stands still for 8 s, longer than a lease lives", pureReal, func(s *Scenario) {
+			s.Bounds.Regret = 4
 			s.Faults = []Fault{{Kind: Pause, At: 20 * second, For: 8 * second, A: []int{0}}}
 		}),
 		scenario("restart-all", "all replicas restart within a second, at new addresses", everywhere, func(s *Scenario) {
+			s.Bounds.Regret = 4
 			s.Faults = []Fault{{Kind: Crash, At: 20 * second, For: 2 * second, A: []int{0, 1, 2}}}
 		}),
 		scenario("restart-empty", "all replicas are killed at once and stay away for 15 s; nothing is on their disks", everywhere, func(s *Scenario) {
+			s.Bounds.Regret = 5
 			s.Faults = []Fault{{Kind: Crash, At: 20 * second, For: 15 * second, A: []int{0, 1, 2}}}
 		}),
 		scenario("feed-owner", "a worker restarts, and while its log is copied around the replicas that read it are killed", onlyPure, func(s *Scenario) {

@@ -68,13 +68,34 @@ type Request struct {
 	End     time.Duration
 	Replica int // that took it
 	Worker  int // that it was last sent to, -1 if to none
-	// Sent is when it was sent to that worker.
+	// Sent is when it was sent to that worker. Tries are all that it was sent to,
+	// this one included; nil where the ground can't tell.
 	Sent    time.Duration
+	Tries   []Try
 	Outcome Outcome
 	Ends    int // how often it ended; must be 1
 	// PromptTokens, of which CachedTokens were found.
 	PromptTokens, CachedTokens int
 	Faultless                  bool // neither its replica nor its workers died while it ran
+}
+
+// Try is when a request was sent to a worker.
+type Try struct {
+	At     time.Duration
+	Worker int
+}
+
+// MeanTTFT is the mean time to the first byte of the requests that were answered.
+func MeanTTFT(all []Request) time.Duration {
+	var sum time.Duration
+	n := 0
+	for i := range all {
+		if r := &all[i]; r.Outcome == Answered {
+			sum += r.First - r.At
+			n++
+		}
+	}
+	return sum / time.Duration(max(1, n))
 }
 
 // Sample is how one replica stood at one moment.
@@ -87,7 +108,7 @@ type Sample struct {
 	Live bool
 	// Members are the names of replicas that it takes for alive, itself included,
 	// sorted; Joined those to which it has a connection.
-	Members []string
+	Members, Joined []string
 	// InFlight is how many requests it has booked; Slots how many workers' slots
 	// its index has, and Promises how many blocks are promised.
 	InFlight, Slots, Promises int

@@ -99,7 +99,6 @@ type asked struct {
 	Path     string
 	At       time.Time
 	Body     string
-	workflow string
 	Model    string `json:"model"`
 	Messages []struct{ Role, Content string }
 	Prompt   []uint32
@@ -124,7 +123,7 @@ func (f *fakeWorker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	body, _ := io.ReadAll(r.Body)
-	a := asked{Path: r.URL.Path, At: time.Now(), Body: string(body), workflow: r.Header.Get("x-agent-workflow-id")}
+	a := asked{Path: r.URL.Path, At: time.Now(), Body: string(body)}
 	if err := json.Unmarshal(body, &a); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return

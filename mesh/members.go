@@ -265,7 +265,7 @@ func (b *addressBook) looked(self netip.AddrPort) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for addr, a := range b.at { // order-free: any
-		if !a.tried && addr != self {
+		if !a.tried && !a.member && addr != self {
 			return false
 		}
 	}

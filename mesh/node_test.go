@@ -180,6 +180,20 @@ func (s *swimmer) at() (next uint64) {
 	return next
 }
 
+// A replica that others found first need not look for them.
+func TestWhoIsHereIsFound(t *testing.T) {
+	self, other := netip.MustParseAddrPort("10.0.0.1:7400"), netip.MustParseAddrPort("10.0.0.2:7400")
+	b := newAddressBook()
+	b.seed(self, 0)
+	b.resolved = true
+	if b.seed(other, 0); b.looked(self) {
+		t.Error("it has looked at an address that was not tried")
+	}
+	if b.here(other, "r"); !b.looked(self) {
+		t.Error("it still looks for one that is here")
+	}
+}
+
 // TestMeshForms: replicas find each other by any of three names, share streams
 // and pages, notice a crash and a goodbye, and take a new life at once.
 func TestMeshForms(t *testing.T) {

@@ -109,6 +109,25 @@ func (x *Index) Promised(no Ticket) []kv.Key {
 	return nil
 }
 
+// StillPromised returns those of an open ticket's blocks that were not confirmed
+// since it began.
+func (x *Index) StillPromised(no Ticket) []kv.Key {
+	p := &x.promises
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t, ok := p.tickets[no]
+	if !ok {
+		return nil
+	}
+	var keys []kv.Key
+	for _, k := range t.keys {
+		if c, ok := p.blocks[promise{k, t.slot}]; ok && c.first <= no && x.holder(t.slot, 0, k)&promised != 0 {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
 // Extend sets a ticket's deadline anew, to a later or an earlier instant. It
 // reports whether the ticket is still open.
 func (x *Index) Extend(no Ticket, deadline clock.Instant) bool {

@@ -40,7 +40,9 @@ type peering struct {
 	core       *core.Core
 	counted    clock.Instant // when the peers were
 	tickets    map[peerTicket]index.Ticket
-	lastTicket uint64 // the greatest number that peers were told
+	made       map[string]madeTicket // by key on our page, some that are over included
+	saidAs     uint64                // the incarnation whose page they are on
+	lastTicket uint64                // the greatest number that peers were told
 	heard      []heardValue
 
 	// Of who calls Tell.
@@ -81,7 +83,7 @@ func newPeering(node *mesh.Node) *peering {
 		mesh: node, isIn: make(map[*fleet.Member]bool), told: make(map[*fleet.Member]fleet.Share),
 		saidSamples: make(map[ClassKey]int), saidRho: make(map[observedLink]float64),
 		rhos: make(map[observedLink][]observedRho), fits: make(map[ClassKey]peerFit),
-		tickets: make(map[peerTicket]index.Ticket), saidSent: index.NewApprox(index.ApproxConfig{MaxEntries: toldEntries}),
+		tickets: make(map[peerTicket]index.Ticket), made: make(map[string]madeTicket), saidSent: index.NewApprox(index.ApproxConfig{MaxEntries: toldEntries}),
 		toldSent: make(map[kv.Target]*toldRuns), senders: make(map[sender]senderState), formerSent: make(map[kv.Target]uint64),
 	}
 }

@@ -2,7 +2,9 @@ package route
 
 import (
 	"encoding/binary"
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/crdt"
@@ -52,15 +54,12 @@ func (p *peering) promise(d *Decision, stage ticketStage, deadline clock.Instant
 	p.ticketNews = append(p.ticketNews, ticketNews{stage, d.ticket, d.member, d.slot, deadline})
 }
 
-func ticketKey(no index.Ticket) string {
-	return string(binary.BigEndian.AppendUint64(nil, uint64(no)))
-}
-
 // putTickets puts promises on this replica's page: the blocks when they are
 // made, nothing but a new deadline when the first token came. Within Do.
 func (p *peering) putTickets(now clock.Instant, c *core.Core, x *index.Index, news []ticketNews) {
+	p.repeatTickets(now, c, x)
 	for _, n := range news {
-		key, life := ticketKey(n.no), n.deadline.Sub(now)
+		key, life := core.TicketKey(uint64(n.no)), n.deadline.Sub(now)
 		_, told := c.Own(core.Tickets).Get(int64(now), key)
 		switch {
 		case n.stage == ticketEnds || life <= 0:
@@ -74,10 +73,45 @@ func (p *peering) putTickets(now clock.Instant, c *core.Core, x *index.Index, ne
 				break // or it is void already
 			}
 			p.lastTicket = max(p.lastTicket, uint64(n.no))
+			p.made[key] = madeTicket{n.member.Target, boot}
 			c.Put(now, core.Tickets, key, encodeTicket(n.member.Target, boot, blocks), life)
 		}
 	}
 }
+
+// madeTicket is what of a promise that peers were told of is not in the index.
+type madeTicket struct {
+	target kv.Target
+	boot   kv.Boot
+}
+
+// repeatTickets says the promises again, with their blocks, when this replica
+// lives on as another incarnation: peers have forgotten those of the one before.
+// Blocks that were confirmed since are not promised a second time. Within Do.
+func (p *peering) repeatTickets(now clock.Instant, c *core.Core, x *index.Index) {
+	if inc := c.Self().Inc; inc != p.saidAs {
+		p.saidAs = inc
+		for _, key := range slices.Sorted(maps.Keys(p.made)) {
+			it, told := c.Own(core.Tickets).Get(int64(now), key)
+			if !told {
+				continue
+			}
+			m := p.made[key]
+			blocks := x.StillPromised(index.Ticket(core.TicketNo(key)))
+			c.Put(now, core.Tickets, key, encodeTicket(m.target, m.boot, blocks), clock.Instant(it.Until).Sub(now))
+		}
+	}
+	if own := c.Own(core.Tickets); len(p.made) > 2*own.Len()+leastMade {
+		for key := range p.made { // order-free: each by itself
+			if _, told := own.Get(int64(now), key); !told {
+				delete(p.made, key)
+			}
+		}
+	}
+}
+
+// leastMade is up to how many promises that are over may be remembered.
+const leastMade = 64
 
 // A ticket is: worker, rank, boot, blocks, 8 bytes each.
 const ticketFields = 4
@@ -126,16 +160,22 @@ type peerTicket struct {
 }
 
 // hearTicket shows a peer's promise in the index, as long as it says and its
-// target's cache is that which the peer means. Within Do.
+// target's cache is that which the peer means. A promise heard again only gets
+// another deadline: of its blocks, those confirmed since are not promised any
+// more. Within Do.
 func (p *peering) hearTicket(r *Router, writer core.Replica, key string, it *crdt.PageItem) {
-	id := peerTicket{writer, key}
-	switch {
-	case it == nil:
-		r.deps.Index.End(p.tickets[id])
+	id, now := peerTicket{writer, key}, r.deps.Clock.Now()
+	no, known := p.tickets[id]
+	if it == nil {
+		r.deps.Index.End(no)
 		delete(p.tickets, id)
 		return
-	case len(it.Value) == 0:
-		r.deps.Index.Extend(p.tickets[id], clock.Instant(it.Until))
+	}
+	deadline := min(clock.Instant(it.Until), now.Add(mostPromise))
+	if known {
+		r.deps.Index.Extend(no, deadline)
+	}
+	if known || len(it.Value) == 0 || deadline <= now {
 		return
 	}
 	target, boot, blocks, ok := decodeTicket(it.Value)
@@ -147,8 +187,6 @@ func (p *peering) hearTicket(r *Router, writer core.Replica, key string, it *crd
 	if current, known := p.core.Boot(target); m == nil || !known || current != boot || m.Outdated() {
 		return
 	}
-	r.deps.Index.End(p.tickets[id])
-	deadline := min(clock.Instant(it.Until), r.deps.Clock.Now().Add(mostPromise))
 	if no := r.deps.Index.Begin(m.Cache().Slot, blocks, deadline); no != 0 {
 		p.tickets[id] = no
 	}

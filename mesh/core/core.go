@@ -172,6 +172,7 @@ type Core struct {
 	current  map[source]crdt.StreamID // by target and source, what is shown
 	own      [NumKinds]ownPage
 	pages    map[pageID]*page
+	settled  settled
 	tables   [NumTables]*crdt.Latest
 	peers    map[string]*peer
 	names    []string // of peers, sorted
@@ -207,6 +208,7 @@ type Stats struct {
 	Corrupt       uint64 // equal logs that led to different bases; must stay 0
 	Incomplete    uint64 // comparisons of streams that lost different batches
 	LostOps       uint64 // batches given up for another replica's log
+	Diverged      uint64 // agreed marks of streams that the streams here contradict; must stay 0
 	Refused       uint64 // frames or parts of them that were over a bound
 	BytesByClass  [2]uint64
 	// BytesByKind are those of BytesByClass that were pages.
@@ -219,7 +221,7 @@ func New(cfg Config, sink Sink) *Core {
 	c := &Core{
 		cfg: cfg, sink: sink, rand: clock.Rand(cfg.Seed, "mesh"), log: crdt.NewLog(cfg.Log),
 		streams: make(map[crdt.StreamID]*stream), current: make(map[source]crdt.StreamID),
-		pages: make(map[pageID]*page), peers: make(map[string]*peer), readers: []string{cfg.Self.Name},
+		pages: make(map[pageID]*page), settled: newSettled(), peers: make(map[string]*peer), readers: []string{cfg.Self.Name},
 	}
 	if cfg.Joining {
 		c.readers = nil

@@ -84,6 +84,9 @@ func (c *Core) takePage(now clock.Instant, from *peer, k Kind, writer Replica, d
 		return
 	}
 	id := pageID{k, writer}
+	if c.void(writer) {
+		return
+	}
 	p := c.pages[id]
 	if p == nil {
 		if w := c.peers[writer.Name]; w == nil || !w.alive && now.Sub(w.diedAt) >= c.cfg.Keep {
@@ -91,7 +94,9 @@ func (c *Core) takePage(now clock.Instant, from *peer, k Kind, writer Replica, d
 		}
 		p = &page{copy: crdt.NewPage(c.cfg.MaxValues)}
 		c.pages[id] = p
-		c.dropPages(func(r Replica) bool { return r.Name == writer.Name && r.Inc < writer.Inc })
+		if writer.Inc > 0 {
+			c.voidBelow(writer)
+		}
 	}
 	if from.name == writer.Name {
 		p.heard = now
@@ -99,7 +104,7 @@ func (c *Core) takePage(now clock.Instant, from *peer, k Kind, writer Replica, d
 	if from.name == p.asked {
 		p.askedAt = now
 	}
-	switch p.copy.Merge(int64(now), d, func(key string, it *crdt.PageItem) { c.sink.Page(k, writer, key, it) }) {
+	switch p.copy.Merge(int64(now), d, func(key string, it *crdt.PageItem) { c.tellPage(id, key, it) }) {
 	case crdt.Pending:
 		c.wantPage(now, from, id, p)
 	case crdt.Overflow:
@@ -127,29 +132,6 @@ func (c *Core) dropPages(which func(Replica) bool) {
 }
 
 const minInstant = -1 << 63
-
-// Fence kills an incarnation of a replica: what it said of itself is void. If it
-// is this one, it lives on as the next incarnation and says all of it again.
-func (c *Core) Fence(now clock.Instant, r Replica) {
-	if r != c.cfg.Self {
-		c.dropPages(func(w Replica) bool { return w.Name == r.Name && w.Inc <= r.Inc })
-		return
-	}
-	c.cfg.Self.Inc++
-	for k := range c.own {
-		// A new page, for a page's positions are those of one incarnation.
-		old := c.own[k].page
-		c.own[k] = ownPage{page: crdt.NewPage(c.cfg.MaxValues)}
-		old.Each(int64(now), func(it *crdt.PageItem) bool {
-			life := int64(0)
-			if it.Until != maxInstant {
-				life = it.Until - int64(now)
-			}
-			c.own[k].page.Put(int64(now), it.Key, it.Value, life)
-			return true
-		})
-	}
-}
 
 const maxInstant = 1<<63 - 1
 

@@ -213,7 +213,7 @@ func (c *Core) compareStream(now clock.Instant, p *peer, v *theirs) {
 }
 
 func (c *Core) comparePage(now clock.Instant, p *peer, id pageID, at crdt.Position) {
-	if id.writer.Name == c.cfg.Self.Name || at == (crdt.Position{}) {
+	if id.writer.Name == c.cfg.Self.Name || at == (crdt.Position{}) || c.void(id.writer) {
 		return
 	}
 	w := c.peers[id.writer.Name]

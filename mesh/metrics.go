@@ -35,6 +35,7 @@ func (n *Node) Collector() prometheus.Collector {
 			{desc("snapshots_sent_total", "Snapshots sent to peers."), func(s *State) float64 { return float64(s.SnapshotsSent) }},
 			{desc("snapshots_used_total", "Snapshots taken from peers."), func(s *State) float64 { return float64(s.SnapshotsUsed) }},
 			{desc("corruption_total", "Equal logs that led to different contents. It must stay 0."), func(s *State) float64 { return float64(s.Corruption) }},
+			{desc("diverged_total", "Agreed marks of streams that the streams here contradict. It must stay 0."), func(s *State) float64 { return float64(s.Diverged) }},
 			{desc("incomplete_total", "Comparisons of logs that lost different batches."), func(s *State) float64 { return float64(s.Incomplete) }},
 			{desc("lost_ops_total", "Batches given up for a peer's log."), func(s *State) float64 { return float64(s.LostOps) }},
 			{desc("refused_total", "What came from peers, or was to be told to them, and was over a bound."), func(s *State) float64 { return float64(s.Refused) }},

@@ -47,6 +47,9 @@ type State struct {
 	Corruption uint64 `json:"corruption"`
 	Incomplete uint64 `json:"incomplete"`
 	LostOps    uint64 `json:"lost_ops"`
+	// Diverged counts marks of streams that replicas agreed on and that the
+	// streams here contradict: it must be 0.
+	Diverged uint64 `json:"diverged"`
 	// Refused counts what was over a bound.
 	Refused uint64 `json:"refused"`
 }
@@ -130,6 +133,7 @@ func (s *State) count(c *core.Core) {
 	s.AppliedBlocks, s.DuplicateBatches = st.Ops, st.Duplicates
 	s.Resyncs, s.SnapshotsSent, s.SnapshotsUsed = st.Asked, st.SnapshotsSent, st.SnapshotsUsed
 	s.Corruption, s.Incomplete, s.LostOps, s.Refused = st.Corrupt, st.Incomplete, st.LostOps, c.Refused()
+	s.Diverged = st.Diverged
 	streams := c.Streams()
 	s.Streams = Streamed{
 		Held: streams.Held, Behind: len(streams.Behind), Unkeyed: streams.Unkeyed, Truncated: streams.Log.Truncated,

@@ -46,7 +46,13 @@ func (r *replica) agree(cfg config.Config, since clock.Clock, seed uint64, regis
 			r.node.Do(func(now clock.Instant, c *core.Core) { c.Fence(now, core.Replica{Name: dead.Name, Inc: dead.Inc}) })
 		},
 		Low: func() uint64 { return r.router.LowestPromise() },
-		Checkpoint: func(lows []lease.Low, _ []lease.StreamMark) {
+		Marks: r.marks,
+		Checkpoint: func(lows []lease.Low, marks []lease.StreamMark) {
+			agreed := make([]core.StreamMark, len(marks))
+			for i, m := range marks {
+				agreed[i] = core.StreamMark(m)
+			}
+			r.node.Do(func(_ clock.Instant, c *core.Core) { c.CompareMarks(agreed) })
 			for _, l := range lows {
 				r.router.Settle(core.Replica{Name: l.Origin.Name, Inc: l.Origin.Inc}, l.Ticket)
 			}
@@ -61,6 +67,20 @@ func (r *replica) agree(cfg config.Config, since clock.Clock, seed uint64, regis
 	}
 	registry.MustRegister(r.leases.Collector())
 	return nil
+}
+
+// maxAgreedMarks bounds the streams whose marks replicas agree on at a time.
+const maxAgreedMarks = 1024
+
+// marks is how far this replica's streams are, for others to compare theirs with.
+func (r *replica) marks() []lease.StreamMark {
+	var marks []lease.StreamMark
+	r.node.Do(func(now clock.Instant, c *core.Core) {
+		for _, m := range c.Marks(now, maxAgreedMarks) {
+			marks = append(marks, lease.StreamMark(m))
+		}
+	})
+	return marks
 }
 
 // maxHostBytes is how much of a host's name goes into that of a replica.

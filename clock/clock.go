@@ -89,6 +89,11 @@ func (c *Virtual) Sleep(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
+// Wall returns the time of day. It is for certificates, names and logs alone:
+// nothing else may depend on it, since it jumps. A build with the tag "lab" can
+// be told to have it wrong: see wall_lab.go.
+func Wall() time.Time { return wall() }
+
 // Rand returns a generator for one named stream of randomness. Equal seeds and
 // names give equal sequences, and streams of different names are independent,
 // so that adding one consumer never shifts what another draws.

@@ -28,9 +28,11 @@ type base struct {
 	truncated kv.TierMask // tiers of which nothing is taken
 	main      uint16      // the engine's number of main attention; 0 until it is known
 	rooted    bool        // it is known
-	pages     []*[pageEntries]entry
-	unused    uint32 // entries behind all ever used begin here
-	free      uint32 // first of the entries given back, + 1
+	holes     bool        // what HBM has of group 0 isn't whole, or may not be (whole.go)
+	pages     []*[pageEntries]packed
+	details   map[uint32]detail // of entries that don't fit their page
+	unused    uint32            // entries behind all ever used begin here
+	free      uint32            // first of the entries given back, + 1
 	blocks    int
 	refused   uint64
 	held      [kv.NumTiers]int // by tier: entries of group 0
@@ -50,14 +52,14 @@ type node struct {
 	hash  kv.EngineHash
 }
 
-// entry is one block. Without a key (unkeyed), val is its content and its
+// entry is one block, unpacked. Without a key (unkeyed), val is its content and its
 // orphan record says what it waits for; with one (keyed), val is the key; of
 // an entry given back (vacant), the next such. A keyed one that shares its key
 // with another, or once did, is a twin.
 type entry struct {
 	hash   kv.EngineHash
 	val    uint64
-	copies [kv.NumTiers]uint8
+	copies copies
 	state  entryState
 	group  uint16
 }
@@ -71,15 +73,8 @@ const (
 	twin
 )
 
-const (
-	pageEntries = 256
-	entryBytes  = 24
-)
-
-func (b *base) at(i uint32) *entry { return &b.pages[i/pageEntries][i%pageEntries] }
-
 func (e *entry) keyed() bool { return e.state >= keyed }
-func (e *entry) empty() bool { return e.copies == [kv.NumTiers]uint8{} }
+func (e *entry) empty() bool { return e.copies == 0 }
 
 func (b *base) apply(ops []kv.Op, emit func(index.Change)) {
 	for i := range ops {
@@ -139,8 +134,9 @@ func (b *base) ownGroup(wire uint16) uint16 {
 
 func (b *base) insert(op *kv.Op, group uint16, emit func(index.Change)) {
 	parent, hasParent, key, known := op.Parent, op.HasParent, op.Root, true
+	before := uint32(0) // number + 1 of the block before
 	if hasParent {
-		key, known = b.keyOf(group, parent)
+		key, before, known = b.keyOf(group, parent)
 	}
 	for j, blk := range op.Blocks {
 		if j%lookahead == 0 {
@@ -164,13 +160,20 @@ func (b *base) insert(op *kv.Op, group uint16, emit func(index.Change)) {
 				b.orphan(i, uint64(blk.Content), orphan{parent: node{group, parent}})
 			}
 		}
-		if e := b.at(i); e.keyed() {
-			key, known = kv.Key(e.val), true // once given, a key stays
+		if group == 0 && op.Tier == kv.HBM {
+			b.holes = b.holes || !known
+			b.come(i, before)
+		}
+		if p := b.at(i); p.state() >= keyed {
+			if known && kv.Key(p.val()) != key {
+				b.holes = true
+			}
+			key, known = kv.Key(p.val()), true // once given, a key stays
 		} else if known {
 			b.adopt(i, key, emit)
 		}
 		b.more(i, op.Tier, emit)
-		parent, hasParent = blk.Hash, true
+		parent, hasParent, before = blk.Hash, true, i+1
 	}
 }
 
@@ -189,65 +192,81 @@ func (b *base) also(group uint16, h kv.EngineHash, t kv.Tier, emit func(index.Ch
 				b.refused++
 				return
 			}
-			if b.at(main).state == unkeyed {
+			if b.at(main).state() == unkeyed {
 				b.orphan(i, 0, orphan{parent: node{0, h}, same: true})
 			}
 		}
-		if m := b.at(main); m.keyed() && !b.at(i).keyed() {
-			b.adopt(i, kv.Key(m.val), emit)
+		if m := b.at(main); m.state() >= keyed && b.at(i).state() < keyed {
+			b.adopt(i, kv.Key(m.val()), emit)
 		}
+	} else if t == kv.HBM && !b.at(i).on(t) {
+		b.holes = true // nobody says what is before it
 	}
 	b.more(i, t, emit)
 }
 
 func (b *base) clear(tiers kv.TierMask, emit func(index.Change)) {
+	if tiers.Has(kv.HBM) {
+		b.untie()
+	}
 	for i := range b.unused {
-		if b.at(i).state == vacant {
+		if b.at(i).state() == vacant {
 			continue
 		}
 		for t := range kv.Tier(kv.NumTiers) {
 			if tiers.Has(t) {
-				b.set(i, t, 0, emit)
+				if e := b.load(i); e.copies.on(t) > 0 {
+					b.set(i, &e, t, 0, emit)
+				}
 			}
 		}
 	}
 }
 
 func (b *base) more(i uint32, t kv.Tier, emit func(index.Change)) {
+	if b.at(i).on(t) && !b.counted {
+		return
+	}
+	e := b.load(i)
 	n := uint8(1)
-	if c := b.at(i).copies[t]; b.counted {
+	if c := e.copies.on(t); b.counted {
 		n = max(c, c+1) // stays at 255
 	}
-	b.set(i, t, n, emit)
+	b.set(i, &e, t, n, emit)
 }
 
 func (b *base) less(i uint32, t kv.Tier, emit func(index.Change)) {
-	n := b.at(i).copies[t]
-	if n == 0 {
+	if !b.at(i).on(t) {
 		return
 	}
-	if n--; !b.counted {
+	e := b.load(i)
+	n := e.copies.on(t) - 1
+	if !b.counted {
 		n = 0
 	}
-	b.set(i, t, n, emit)
+	b.set(i, &e, t, n, emit)
 }
 
-// set changes a number of copies and everything that follows from it.
-func (b *base) set(i uint32, t kv.Tier, n uint8, emit func(index.Change)) {
-	e := b.at(i)
-	was := e.copies[t]
+// set changes a number of copies of e, entry i, and everything that follows
+// from it.
+func (b *base) set(i uint32, e *entry, t kv.Tier, n uint8, emit func(index.Change)) {
+	was := e.copies.on(t)
 	if was == n {
 		return
 	}
-	b.digest -= b.sum(i)
-	e.copies[t] = n
-	b.digest += b.sum(i)
+	b.digest -= b.sum(i, e)
+	e.copies = e.copies.with(t, n)
+	b.digest += b.sum(i, e)
+	b.store(i, e)
 	if (was == 0) == (n == 0) {
 		return
 	}
+	if n == 0 && t == kv.HBM && e.group == 0 {
+		b.leave(i)
+	}
 	b.count(e, t, n > 0)
-	if e.keyed() && !b.elsewhere(i, t) {
-		emit(index.Change{Key: kv.Key(e.val), Group: e.group, Tier: t, Present: n > 0})
+	if e.keyed() && !b.elsewhere(i, e, t) {
+		emit(index.Change{Key: kv.Key(e.val), Group: e.group, Tier: t, Present: n > 0, Whole: !b.holes})
 	}
 	if e.empty() {
 		b.emptied = append(b.emptied, i)
@@ -266,53 +285,51 @@ func (b *base) count(e *entry, t kv.Tier, came bool) {
 	}
 }
 
-// elsewhere reports whether another entry with the key of entry i is on t.
-func (b *base) elsewhere(i uint32, t kv.Tier) bool {
-	e := b.at(i)
+// elsewhere reports whether another entry with the key of e, entry i, is on t.
+func (b *base) elsewhere(i uint32, e *entry, t kv.Tier) bool {
 	if e.state != twin {
 		return false
 	}
 	for j := range b.byKey.all(place(e.val, e.group)) {
-		if o := b.at(j); j != i && o.val == e.val && o.group == e.group && o.copies[t] > 0 {
+		if o := b.at(j); j != i && o.val() == e.val && o.on(t) && b.group(j, o) == e.group {
 			return true
 		}
 	}
 	return false
 }
 
-// sum is an entry's share in the digest: the XXH3-64 of its engine hash, key
-// (or content), parent's hash, group, state and copies. An entry without
+// sum is the share of e, entry i, in the digest: the XXH3-64 of its engine hash,
+// key (or content), parent's hash, group, state and copies. An entry without
 // copies has none, for it is about to go.
-func (b *base) sum(i uint32) uint64 {
-	e := b.at(i)
+func (b *base) sum(i uint32, e *entry) uint64 {
 	if e.empty() {
 		return 0
+	}
+	var parent, state uint64
+	if e.state == unkeyed {
+		o := b.orphans[i]
+		parent, state = uint64(o.parent.hash), 1
+		if o.same {
+			state = 2
+		}
 	}
 	var buf [32]byte
 	binary.LittleEndian.PutUint64(buf[:], uint64(e.hash))
 	binary.LittleEndian.PutUint64(buf[8:], e.val)
-	binary.LittleEndian.PutUint16(buf[24:], e.group)
-	if e.state == unkeyed {
-		o := b.orphans[i]
-		binary.LittleEndian.PutUint64(buf[16:], uint64(o.parent.hash))
-		buf[26] = 1
-		if o.same {
-			buf[26] = 2
-		}
-	}
-	copy(buf[27:], e.copies[:])
+	binary.LittleEndian.PutUint64(buf[16:], parent)
+	binary.LittleEndian.PutUint64(buf[24:], uint64(e.group)|state<<16|uint64(e.copies)<<24)
 	return xxh3.Hash(buf[:])
 }
 
 func (b *base) each(emit func(index.Change)) {
 	for i := range b.unused {
-		e := b.at(i)
-		if !e.keyed() {
+		if b.at(i).state() < keyed {
 			continue
 		}
-		for t, n := range e.copies {
-			if n > 0 {
-				emit(index.Change{Key: kv.Key(e.val), Group: e.group, Tier: kv.Tier(t), Present: true})
+		e := b.load(i)
+		for t := range kv.Tier(kv.NumTiers) {
+			if e.copies.on(t) > 0 {
+				emit(index.Change{Key: kv.Key(e.val), Group: e.group, Tier: t, Present: true, Whole: !b.holes})
 			}
 		}
 	}

@@ -20,33 +20,50 @@ func (b *base) reserve(n int) {
 func (b *base) compact() {
 	old := *b
 	*b = old.bare()
+	b.holes = old.holes
 	b.reserve(old.blocks)
+	moved := make([]uint32, old.unused) // new number + 1
 	for i := range old.unused {
-		if e := old.at(i); e.state != vacant {
+		if e := old.load(i); e.state != vacant {
 			o := old.orphans[i]
-			b.put(*e, orphan{parent: o.parent, same: o.same})
+			moved[i] = b.put(e, orphan{parent: o.parent, same: o.same}) + 1
 		}
+	}
+	for i, to := range moved {
+		if to == 0 || b.holes {
+			continue
+		}
+		l := old.at(uint32(i)).link()
+		if before := l.before(); before != 0 {
+			l = l&^(1<<numberBits-1) | link(moved[before-1])
+		}
+		b.at(to - 1).setLink(l)
 	}
 }
 
-// put adds a whole entry that isn't there yet. There must be room for it.
-func (b *base) put(e entry, o orphan) {
+// put adds a whole entry that isn't there yet and returns its number. There
+// must be room for it.
+func (b *base) put(e entry, o orphan) uint32 {
 	i, ok := b.create(e.group, e.hash)
 	if !ok {
 		panic("crdt: no room for an entry that was counted before")
 	}
-	b.at(i).copies = e.copies
+	made := b.load(i)
+	made.copies = e.copies
+	b.store(i, &made)
 	if e.keyed() {
 		b.setKey(i, kv.Key(e.val))
 	} else {
 		b.orphan(i, e.val, o)
 	}
-	b.digest += b.sum(i)
-	for t, n := range e.copies {
-		if n > 0 {
-			b.count(&e, kv.Tier(t), true)
+	e = b.load(i)
+	b.digest += b.sum(i, &e)
+	for t := range kv.Tier(kv.NumTiers) {
+		if e.copies.on(t) > 0 {
+			b.count(&e, t, true)
 		}
 	}
+	return i
 }
 
 // truncate empties a tier and takes nothing on it from now on.

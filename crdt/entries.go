@@ -1,6 +1,10 @@
 package crdt
 
-import "github.com/rhizome-router/rhizome/kv"
+import (
+	"math/bits"
+
+	"github.com/rhizome-router/rhizome/kv"
+)
 
 // find returns the number of the entry of an engine hash.
 func (b *base) find(group uint16, hash kv.EngineHash) (uint32, bool) {
@@ -9,22 +13,25 @@ func (b *base) find(group uint16, hash kv.EngineHash) (uint32, bool) {
 		return 0, false
 	}
 	h := place(uint64(hash), group)
-	for p := t.home(h); ; p = t.next(p) {
-		bucket := &t.buckets[p]
-		for _, cell := range &bucket.cells {
-			if cell == 0 {
-				break
+	at := t.home(h)
+	for range t.buckets { // entries may have gone on from all of them
+		bucket := &t.buckets[at]
+		for maybe := bucket.having(tag(h)); maybe != 0; maybe &= maybe - 1 {
+			c := bits.TrailingZeros32(maybe)
+			if bucket.tags[c] != tag(h) {
+				continue
 			}
-			if i, maybe := number(cell, h); maybe {
-				if e := b.at(i); e.hash == hash && e.group == group {
-					return i, true
-				}
+			i := bucket.number(c)
+			if p := b.at(i); p.hash() == hash && b.group(i, p) == group {
+				return i, true
 			}
 		}
-		if bucket.passed == 0 {
-			return 0, false
+		if !bucket.some() {
+			break
 		}
+		at = t.next(at)
 	}
+	return 0, false
 }
 
 // lookahead is how many blocks of an op are fetched from memory together: the
@@ -42,7 +49,7 @@ func (b *base) warm(group uint16, hashes []kv.EngineHash) {
 	}
 	for _, h := range hashes {
 		if i, ok := b.find(group, h); ok {
-			sum += uint32(b.at(i).copies[0])
+			sum += uint32(b.at(i)[packedBytes-1])
 		}
 	}
 	b.warmed = sum
@@ -64,12 +71,18 @@ func (b *base) warmBlocks(group uint16, blocks []kv.Block, key kv.Key, known boo
 	b.warmed = sum
 }
 
-func (b *base) keyOf(group uint16, hash kv.EngineHash) (kv.Key, bool) {
+// keyOf returns the key of a block and its number + 1. ok is false if it has
+// none; the number is 0 if there is no such block.
+func (b *base) keyOf(group uint16, hash kv.EngineHash) (k kv.Key, number uint32, ok bool) {
 	i, ok := b.find(group, hash)
-	if !ok || !b.at(i).keyed() {
-		return 0, false
+	if !ok {
+		return 0, 0, false
 	}
-	return kv.Key(b.at(i).val), true
+	p := b.at(i)
+	if p.state() < keyed {
+		return 0, i + 1, false
+	}
+	return kv.Key(p.val()), i + 1, true
 }
 
 // create makes an entry without copies that is neither keyed nor an orphan
@@ -80,21 +93,22 @@ func (b *base) create(group uint16, hash kv.EngineHash) (i uint32, ok bool) {
 	}
 	if b.free != 0 {
 		i = b.free - 1
-		b.free = uint32(b.at(i).val)
+		b.free = uint32(b.at(i).val())
 	} else {
 		i = b.unused
 		if int(i/pageEntries) == len(b.pages) {
-			b.pages = append(b.pages, new([pageEntries]entry))
+			b.pages = append(b.pages, new([pageEntries]packed))
 		}
 		b.unused++
 	}
 	b.blocks++
-	*b.at(i) = entry{hash: hash, group: group, state: unkeyed}
+	b.at(i).setLink(0)
+	b.store(i, &entry{hash: hash, group: group, state: unkeyed})
 	if b.byHash.full() {
 		b.byHash.resize(grown(b.byHash.used))
 		for j := range b.unused {
-			if e := b.at(j); e.state != vacant && j != i {
-				b.byHash.add(j, place(uint64(e.hash), e.group))
+			if p := b.at(j); p.state() != vacant && j != i {
+				b.byHash.add(j, place(uint64(p.hash()), b.group(j, p)))
 			}
 		}
 	}
@@ -107,7 +121,7 @@ func grown(n int) int {
 	if n < 4096 {
 		return 32 + 2*n
 	}
-	return n + n/2
+	return n + n/10
 }
 
 // setKey makes an entry a keyed one.
@@ -115,27 +129,32 @@ func (b *base) setKey(i uint32, k kv.Key) {
 	if b.byKey.full() {
 		b.byKey.resize(grown(b.byKey.used))
 		for j := range b.unused {
-			if e := b.at(j); e.keyed() {
-				b.byKey.add(j, place(e.val, e.group))
+			if p := b.at(j); p.state() >= keyed {
+				b.byKey.add(j, place(p.val(), b.group(j, p)))
 			}
 		}
 	}
-	e := b.at(i)
+	e := b.load(i)
 	h := place(uint64(k), e.group)
 	e.val, e.state = uint64(k), keyed
 	for j := range b.byKey.all(h) {
-		if o := b.at(j); o.val == e.val && o.group == e.group {
-			o.state, e.state = twin, twin
+		if o := b.at(j); o.val() == e.val && b.group(j, o) == e.group {
+			o.setState(twin)
+			e.state = twin
 		}
 	}
+	b.store(i, &e)
 	b.byKey.add(i, h)
 }
 
 // purge gives back the entries that the batch left without copies.
 func (b *base) purge() {
 	for _, i := range b.emptied {
-		e := b.at(i)
-		if e.state == vacant || !e.empty() {
+		if b.at(i).state() == vacant {
+			continue
+		}
+		e := b.load(i)
+		if !e.empty() {
 			continue
 		}
 		if e.keyed() {
@@ -144,7 +163,7 @@ func (b *base) purge() {
 			b.unlink(i)
 		}
 		b.byHash.remove(i, place(uint64(e.hash), e.group))
-		*e = entry{val: uint64(b.free)}
+		b.store(i, &entry{val: uint64(b.free)})
 		b.free = i + 1
 		b.blocks--
 	}
@@ -157,6 +176,6 @@ func (b *base) purge() {
 }
 
 func (b *base) bytes() int64 {
-	n := len(b.pages)*pageEntries*entryBytes + bucketBytes*(len(b.byHash.buckets)+len(b.byKey.buckets))
-	return int64(n + 4*cap(b.emptied) + 120*len(b.orphans))
+	n := len(b.pages)*pageEntries*packedBytes + bucketBytes*(len(b.byHash.buckets)+len(b.byKey.buckets))
+	return int64(n + 4*cap(b.emptied) + 120*len(b.orphans) + detailBytes*len(b.details))
 }

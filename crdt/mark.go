@@ -44,6 +44,9 @@ func (s *Stream) Mark() {
 // call that changes the stream.
 func (s *Stream) Marks() []Mark { return s.marks }
 
+// SkipsHash is a hash of what was skipped, 0 if nothing was, as marks have it.
+func (s *Stream) SkipsHash() uint64 { return hashRanges(s.skips) }
+
 func hashRanges(rs []Range) uint64 {
 	if len(rs) == 0 {
 		return 0

@@ -145,6 +145,7 @@ type shown struct {
 }
 
 func (s shown) emit(c index.Change) {
+	c.Whole = false // TestWhole is about that
 	present := c.Present
 	c.Present = true
 	if s.on[c] == present {

@@ -20,7 +20,9 @@ func (b *base) orphan(i uint32, content uint64, o orphan) {
 	if b.orphans == nil {
 		b.orphans, b.waiting = map[uint32]orphan{}, map[node]uint32{}
 	}
-	b.at(i).val = content
+	e := b.load(i)
+	e.val = content
+	b.store(i, &e)
 	o.next = b.waiting[o.parent]
 	if o.next != 0 {
 		next := b.orphans[o.next-1]
@@ -64,13 +66,13 @@ func (b *base) adopt(i uint32, k kv.Key, emit func(index.Change)) {
 	}
 	todo := []uint32{i}
 	for len(todo) > 0 {
-		e := b.at(todo[len(todo)-1])
+		e := b.load(todo[len(todo)-1])
 		todo = todo[:len(todo)-1]
 		for at := (node{e.group, e.hash}); b.waiting[at] != 0; {
 			child := b.waiting[at] - 1
 			k := kv.Key(e.val)
 			if !b.orphans[child].same {
-				k = kv.Next(k, kv.Content(b.at(child).val))
+				k = kv.Next(k, kv.Content(b.at(child).val()))
 			}
 			b.giveKey(child, k, emit)
 			todo = append(todo, child)
@@ -79,14 +81,15 @@ func (b *base) adopt(i uint32, k kv.Key, emit func(index.Change)) {
 }
 
 func (b *base) giveKey(i uint32, k kv.Key, emit func(index.Change)) {
-	b.digest -= b.sum(i)
+	e := b.load(i)
+	b.digest -= b.sum(i, &e)
 	b.unlink(i)
 	b.setKey(i, k)
-	b.digest += b.sum(i)
-	e := b.at(i)
-	for t, n := range e.copies {
-		if n > 0 && !b.elsewhere(i, kv.Tier(t)) {
-			emit(index.Change{Key: k, Group: e.group, Tier: kv.Tier(t), Present: true})
+	e = b.load(i)
+	b.digest += b.sum(i, &e)
+	for t := range kv.Tier(kv.NumTiers) {
+		if e.copies.on(t) > 0 && !b.elsewhere(i, &e, t) {
+			emit(index.Change{Key: k, Group: e.group, Tier: t, Present: true, Whole: !b.holes})
 		}
 	}
 }

@@ -79,7 +79,7 @@ func (d *restorer) envelope(snapshot []byte) error {
 		return fmt.Errorf("%w: %d of %d", errTooMany, len(d.shapes), d.max)
 	}
 	d.next = next
-	d.base = base{counted: counted, max: d.max, rooted: main >= 0, main: uint16(max(0, main))}
+	d.base = base{counted: counted, max: d.max, holes: true, rooted: main >= 0, main: uint16(max(0, main))}
 	if err := errors.Join(d.readSkips(skips), d.readMarks(marks), d.readEntries()); err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (d *restorer) entry(at node) error {
 	case same && at.group == 0:
 		return errOrder
 	case same && e.keyed():
-		key, ok := d.base.keyOf(0, at.hash)
+		key, _, ok := d.base.keyOf(0, at.hash)
 		if !ok {
 			return errOrder
 		}
@@ -177,19 +177,20 @@ func (d *restorer) entry(at node) error {
 		}
 	}
 	many := false
-	for t := range e.copies {
+	for t := range kv.Tier(kv.NumTiers) {
 		if shape&(1<<t) == 0 {
 			continue
 		}
-		e.copies[t] = 1
+		n := uint8(1)
 		if shape&shapeCounts != 0 {
 			if len(d.counts) == 0 || d.counts[0] == 0 {
 				return errOrder
 			}
-			e.copies[t] = d.counts[0]
+			n = d.counts[0]
 			d.counts = d.counts[1:]
-			many = many || e.copies[t] > 1
+			many = many || n > 1
 		}
+		e.copies = e.copies.with(t, n)
 	}
 	if e.empty() || many != (shape&shapeCounts != 0) || many && !d.counted {
 		return errOrder

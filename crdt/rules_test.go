@@ -147,7 +147,7 @@ func TestMoveNeedsOneBatch(t *testing.T) {
 
 func TestWindowedGroups(t *testing.T) {
 	var got []index.Change
-	emit := func(c index.Change) { got = append(got, c) }
+	emit := func(c index.Change) { c.Whole = false; got = append(got, c) }
 	s := NewStream(StreamConfig{})
 	window := func(h kv.EngineHash) kv.Op {
 		return kv.Op{Kind: kv.Also, Group: 3, Hashes: []kv.EngineHash{h}}
@@ -171,7 +171,7 @@ func TestWindowedGroups(t *testing.T) {
 func TestMainGroupByAnyNumber(t *testing.T) {
 	s := NewStream(StreamConfig{})
 	var got []index.Change
-	emit := func(c index.Change) { got = append(got, c) }
+	emit := func(c index.Change) { c.Whole = false; got = append(got, c) }
 	insert := run(1, 1)
 	insert.Group = 2
 	sliding := also(kv.HBM, 1)

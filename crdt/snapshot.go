@@ -102,8 +102,8 @@ func (b *base) columns() *columns {
 	}
 	order := make([]place, 0, b.blocks)
 	for i := range b.unused {
-		if e := b.at(i); e.state != vacant {
-			order = append(order, place{uint64(e.hash), i, e.group})
+		if p := b.at(i); p.state() != vacant {
+			order = append(order, place{uint64(p.hash()), i, b.group(i, p)})
 		}
 	}
 	slices.SortFunc(order, func(x, y place) int {
@@ -132,9 +132,10 @@ func (b *base) columns() *columns {
 
 // add appends all of entry i but its hash.
 func (c *columns) add(b *base, i uint32) {
-	e := b.at(i)
+	e := b.load(i)
 	shape := byte(0)
-	for t, n := range e.copies {
+	for t := range kv.Tier(kv.NumTiers) {
+		n := e.copies.on(t)
 		if n > 0 {
 			shape |= 1 << t
 		}
@@ -143,7 +144,7 @@ func (c *columns) add(b *base, i uint32) {
 		}
 	}
 	if e.keyed() {
-		if main, ok := b.keyOf(0, e.hash); e.group != 0 && ok && uint64(main) == e.val {
+		if main, _, ok := b.keyOf(0, e.hash); e.group != 0 && ok && uint64(main) == e.val {
 			shape |= shapeSame
 		}
 	} else if shape |= shapeUnkeyed; b.orphans[i].same {
@@ -155,8 +156,8 @@ func (c *columns) add(b *base, i uint32) {
 		c.values = binary.LittleEndian.AppendUint64(c.values, e.val)
 	}
 	if shape&shapeCounts != 0 {
-		for _, n := range e.copies {
-			if n > 0 {
+		for t := range kv.Tier(kv.NumTiers) {
+			if n := e.copies.on(t); n > 0 {
 				c.counts = append(c.counts, n)
 			}
 		}

@@ -26,7 +26,7 @@ func snapshotOf(t interface {
 
 func presentIn(s *Stream) map[index.Change]bool {
 	m := map[index.Change]bool{}
-	s.Each(func(c index.Change) { m[c] = true })
+	s.Each(func(c index.Change) { c.Whole = false; m[c] = true })
 	return m
 }
 

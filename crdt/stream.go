@@ -34,7 +34,7 @@ type StreamConfig struct {
 	// MaxPendingBytes bounds the batches that wait for a gap to close, by an
 	// estimate of their memory; 0 means 1 MiB.
 	MaxPendingBytes int
-	// MaxBlocks bounds the base, about 40 B a block; 0 means 4 Mi, and more
+	// MaxBlocks bounds the base, about 33 B a block; 0 means 4 Mi, and more
 	// than 16 Mi - 2 is not possible. Blocks past it are refused and counted.
 	// Replicas agree only if none refused a block.
 	MaxBlocks int

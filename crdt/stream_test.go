@@ -20,10 +20,17 @@ func (b *base) check(t interface {
 	var digest uint64
 	var held, onTier [kv.NumTiers]int
 	blocks, keys := 0, 0
+	tied := map[uint32]uint32{}
 	for i := range b.unused {
-		e := b.at(i)
+		e := b.load(i)
 		if e.state == vacant {
 			continue
+		}
+		if l := b.at(i).link(); !b.holes && e.group == 0 && e.copies.on(kv.HBM) > 0 && l.before() > 0 {
+			tied[l.before()-1]++
+			if !b.at(l.before() - 1).on(kv.HBM) {
+				t.Fatalf("entry %d is in HBM and the one before it, %d, is not", i, l.before()-1)
+			}
 		}
 		if e.empty() {
 			t.Fatalf("entry %d has no copies", i)
@@ -38,14 +45,20 @@ func (b *base) check(t interface {
 		if e.keyed() {
 			keys++
 		}
-		digest += b.sum(i)
-		for tier, n := range e.copies {
+		digest += b.sum(i, &e)
+		for tier := range kv.Tier(kv.NumTiers) {
+			n := e.copies.on(tier)
 			if n > 0 {
 				onTier[tier]++
 			}
 			if n > 0 && e.group == 0 {
 				held[tier]++
 			}
+		}
+	}
+	for i := range b.unused {
+		if got := b.at(i).link().tied(); !b.holes && got != tied[i] && got != maxTied {
+			t.Fatalf("%d are tied to entry %d, and it says %d", tied[i], i, got)
 		}
 	}
 	linked := 0
@@ -86,7 +99,7 @@ func TestBaseAgainstNaive(t *testing.T) {
 			}
 		}
 		again := map[index.Change]bool{}
-		s.Each(func(c index.Change) { again[c] = true })
+		s.Each(func(c index.Change) { c.Whole = false; again[c] = true })
 		if d := cmp.Diff(x.on, again); d != "" {
 			t.Fatalf("Each (-want +got):\n%s", d)
 		}

@@ -1,6 +1,7 @@
 package crdt
 
 import (
+	"encoding/binary"
 	"iter"
 	"math/bits"
 )
@@ -9,23 +10,26 @@ import (
 // array of buckets of one cache line each: 15 cells and the number of entries
 // that would belong there but went on to a later bucket because it was full.
 // So nearly every search looks at one line, wherever it ends, and taking an
-// entry out moves nothing but a cell of its own bucket. A cell is 8 bits of
-// the hash << 24 | the number + 1, or 0 if it is empty; those in use come
-// first. Different entries may have equal hashes.
+// entry out moves nothing. Different entries may have equal hashes.
 type table struct {
 	buckets []bucket
 	used    int
 }
 
+// bucket is 15 cells, each a byte of the hash, 0 if the cell is empty, and a
+// number of 24 bits.
 type bucket struct {
-	cells  [bucketCells]uint32
-	passed uint32
+	tags    [bucketCells + 1]uint8 // the last is no cell
+	numbers [3 * bucketCells]uint8
+	passed  [3]uint8 // 24 bits
 }
 
 const (
 	bucketCells = 15
-	meanCells   = 12 // at most
 	bucketBytes = 64
+
+	// meanCells is how many cells of ten buckets are used, at most: 0.87 of all.
+	meanCells = 130
 
 	numberBits = 24
 	maxEntries = 1<<numberBits - 2
@@ -49,37 +53,59 @@ func (t *table) next(p int) int {
 	return 0
 }
 
-// tag is what a cell of hash h has above its number.
-func tag(h uint64) uint32 { return uint32(h) << numberBits }
+// tag is the byte that a cell keeps of hash h.
+func tag(h uint64) uint8 { return uint8(max(1, h&0xff)) }
 
-// number returns the number in a cell that isn't empty. maybe is false if its
-// entry can't have hash h.
-func number(cell uint32, h uint64) (i uint32, maybe bool) {
-	return cell&(1<<numberBits-1) - 1, (cell^tag(h))>>numberBits == 0
+// having returns the cells whose tag is v, a bit each, and perhaps some more
+// behind the first: who asks for a tag looks at the entry anyway, and of the
+// empty ones only the first is taken. (The trick is in Hacker's Delight, 6-1;
+// the products gather the top bits of the bytes.)
+func (b *bucket) having(v uint8) uint32 {
+	const low, gather = 0x0101010101010101, 0x0102040810204080
+	x := binary.LittleEndian.Uint64(b.tags[:8]) ^ uint64(v)*low
+	y := binary.LittleEndian.Uint64(b.tags[8:]) ^ uint64(v)*low
+	x, y = (x-low)&^x>>7&low, (y-low)&^y>>7&low
+	return uint32(x*gather>>56|y*gather>>56<<8) & (1<<bucketCells - 1)
 }
 
-func (t *table) full() bool { return t.used >= meanCells*len(t.buckets) }
+func (b *bucket) number(cell int) uint32 {
+	n := b.numbers[3*cell : 3*cell+3 : 3*cell+3]
+	return uint32(n[0]) | uint32(n[1])<<8 | uint32(n[2])<<16
+}
+
+func (b *bucket) setNumber(cell int, i uint32) {
+	n := b.numbers[3*cell : 3*cell+3 : 3*cell+3]
+	n[0], n[1], n[2] = uint8(i), uint8(i>>8), uint8(i>>16)
+}
+
+func (b *bucket) some() bool { return b.passed != [3]uint8{} }
+
+func (b *bucket) pass(d int) {
+	n := int(b.passed[0]) | int(b.passed[1])<<8 | int(b.passed[2])<<16
+	n += d
+	b.passed = [3]uint8{uint8(n), uint8(n >> 8), uint8(n >> 16)}
+}
+
+func (t *table) full() bool { return 10*t.used >= meanCells*len(t.buckets) }
 
 // resize empties the table and makes it fit n entries; the caller adds them
 // anew.
 func (t *table) resize(n int) {
-	*t = table{buckets: make([]bucket, n/meanCells+1)}
+	*t = table{buckets: make([]bucket, 10*n/meanCells+1)}
 }
 
 func (t *table) add(i uint32, h uint64) {
-	p := t.home(h)
-	for t.buckets[p].cells[bucketCells-1] != 0 {
-		t.buckets[p].passed++
-		p = t.next(p)
-	}
-	b := &t.buckets[p]
-	for c := range b.cells {
-		if b.cells[c] == 0 {
-			b.cells[c] = tag(h) | (i + 1)
-			break
+	for p := t.home(h); ; p = t.next(p) {
+		b := &t.buckets[p]
+		if empty := b.having(0); empty != 0 {
+			c := bits.TrailingZeros32(empty)
+			b.tags[c] = tag(h)
+			b.setNumber(c, i)
+			t.used++
+			return
 		}
+		b.pass(1)
 	}
-	t.used++
 }
 
 // peek looks into the bucket that hash h belongs in, to fetch it.
@@ -87,25 +113,27 @@ func (t *table) peek(h uint64) uint32 {
 	if len(t.buckets) == 0 {
 		return 0
 	}
-	return t.buckets[t.home(h)].cells[0]
+	return uint32(t.buckets[t.home(h)].tags[0])
 }
 
 // all goes through the entries that may have hash h.
 func (t *table) all(h uint64) iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
-		for p := t.home(h); len(t.buckets) > 0; p = t.next(p) {
+		if len(t.buckets) == 0 {
+			return
+		}
+		p := t.home(h)
+		for range t.buckets { // entries may have gone on from all of them
 			b := &t.buckets[p]
-			for _, cell := range &b.cells {
-				if cell == 0 {
-					break
-				}
-				if i, maybe := number(cell, h); maybe && !yield(i) {
+			for maybe := b.having(tag(h)); maybe != 0; maybe &= maybe - 1 {
+				if c := bits.TrailingZeros32(maybe); b.tags[c] == tag(h) && !yield(b.number(c)) {
 					return
 				}
 			}
-			if b.passed == 0 {
+			if !b.some() {
 				return
 			}
+			p = t.next(p)
 		}
 	}
 }
@@ -114,18 +142,14 @@ func (t *table) all(h uint64) iter.Seq[uint32] {
 func (t *table) remove(i uint32, h uint64) {
 	for p := t.home(h); ; p = t.next(p) {
 		b := &t.buckets[p]
-		for c := range b.cells {
-			if b.cells[c] == tag(h)|(i+1) {
-				last := c
-				for last+1 < bucketCells && b.cells[last+1] != 0 {
-					last++
-				}
-				b.cells[c] = b.cells[last]
-				b.cells[last] = 0
+		for maybe := b.having(tag(h)); maybe != 0; maybe &= maybe - 1 {
+			if c := bits.TrailingZeros32(maybe); b.tags[c] == tag(h) && b.number(c) == i {
+				b.tags[c] = 0
+				b.setNumber(c, 0)
 				t.used--
 				return
 			}
 		}
-		b.passed--
+		b.pass(-1)
 	}
 }

@@ -47,3 +47,25 @@ func TestTable(t *testing.T) {
 		}
 	})
 }
+
+// A search ends where entries had gone on from every bucket.
+func TestTableSearchEnds(t *testing.T) {
+	var tab table
+	tab.resize(20)
+	if len(tab.buckets) != 2 {
+		t.Fatalf("%d buckets", len(tab.buckets))
+	}
+	const first, second = uint64(0), ^uint64(0) // their homes
+	for i := range uint32(bucketCells + 1) {
+		tab.add(i, first)
+	}
+	for i := range uint32(9) {
+		tab.remove(i, first)
+	}
+	for i := range uint32(bucketCells) {
+		tab.add(100+i, second)
+	}
+	if got := len(slices.Collect(tab.all(first))); got != bucketCells+1-9 || !tab.buckets[0].some() || !tab.buckets[1].some() {
+		t.Errorf("found %d, passed %v and %v", got, tab.buckets[0].passed, tab.buckets[1].passed)
+	}
+}

@@ -269,7 +269,7 @@ func TestSaltedPromptsAreFound(t *testing.T) {
 // At the limit of the logs a tier goes, the coldest first, and is said to be
 // gone; what remains stays true.
 func TestLogsStayWithinTheirLimit(t *testing.T) {
-	const limit = 40_000 // bytes, less than two such caches take
+	const limit = 30_000 // bytes, less than two such caches take
 	g := newGroundWith(t, 2, fleet.Config{MaxLogBytes: limit}, nil)
 	g.work(10, 3)
 	g.await("a tier to be truncated", func() bool {

@@ -15,7 +15,7 @@ import (
 )
 
 // Admin returns the handler of the admin listener: /metrics, /explain, /explain/{id},
-// /workers, /index, /discovery, /mesh, /config, /healthz and /debug/pprof/, what adds,
+// /workers, /index, /discovery, /mesh, /mesh/streams, /leases, /config, /healthz and /debug/pprof/, what adds,
 // drains and removes workers (POST /workers, POST and DELETE /workers/{id}/drain,
 // DELETE /workers/{id}), and decisions without a request to a
 // worker (POST /v1/route and DELETE /v1/route/{id}). Where the config has a token,
@@ -31,6 +31,7 @@ func (g *Gateway) Admin() http.Handler {
 	mux.HandleFunc("GET /discovery", func(w http.ResponseWriter, _ *http.Request) { adminList(w, g.deps.Discovery) })
 	mux.HandleFunc("GET /leases", func(w http.ResponseWriter, _ *http.Request) { adminList(w, g.deps.Leases) })
 	mux.HandleFunc("GET /mesh", func(w http.ResponseWriter, _ *http.Request) { adminList(w, g.deps.Mesh) })
+	mux.HandleFunc("GET /mesh/streams", func(w http.ResponseWriter, _ *http.Request) { adminList(w, g.deps.Streams) })
 	mux.HandleFunc("POST /workers", g.addWorker)
 	mux.HandleFunc("DELETE /workers/{id}", g.removeWorker)
 	mux.HandleFunc("POST /workers/{id}/drain", func(w http.ResponseWriter, r *http.Request) { g.setDraining(w, r, true) })

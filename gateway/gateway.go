@@ -41,7 +41,7 @@ type Registry interface {
 }
 
 // Deps is what a gateway needs from the rest of the house. Only Queue, Ready,
-// Workers, Index, Discovery, Mesh, Leases, Node, Config, Explain, Recent, Preview, Registry, Placed
+// Workers, Index, Discovery, Mesh, Streams, Leases, Node, Config, Explain, Recent, Preview, Registry, Placed
 // and Tracer may be nil.
 type Deps struct {
 	Decider Decider
@@ -67,6 +67,9 @@ type Deps struct {
 	// Mesh returns what the admin API shows as /mesh: the other replicas, and how
 	// this one stands with them.
 	Mesh func() any
+	// Streams returns what the admin API shows as /mesh/streams: what is held of
+	// each engine's log, with digests that replicas can be compared by.
+	Streams func() any
 	// Leases returns what the admin API shows as /leases: what replicas agreed
 	// on, and how this one stands with it.
 	Leases func() any

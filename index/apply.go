@@ -1,6 +1,10 @@
 package index
 
-import "github.com/rhizome-router/rhizome/kv"
+import (
+	"slices"
+
+	"github.com/rhizome-router/rhizome/kv"
+)
 
 // Apply records changes of slot s, in order. Presence is a set: saying a thing
 // twice is saying it once. A block confirmed on HBM settles the promises of
@@ -9,6 +13,9 @@ import "github.com/rhizome-router/rhizome/kv"
 //
 // Each call also does a share of the sweep that Drop leaves behind.
 func (x *Index) Apply(s Slot, changes []Change) {
+	if state := x.slots.Load().state(s); state.open() && state&holed == 0 && slices.ContainsFunc(changes, unvouched) {
+		x.hole(s) // before anybody sees the changes
+	}
 	for rest := changes; len(rest) > 0; {
 		n := min(len(rest), lookahead)
 		x.applySome(s, rest[:n])
@@ -21,6 +28,8 @@ func (x *Index) Apply(s Slot, changes []Change) {
 		x.Sweep(64 + 4*len(changes))
 	}
 }
+
+func unvouched(c Change) bool { return !c.Whole && c.Group == 0 && c.Tier == kv.HBM }
 
 // lookahead is how many changes are fetched from memory together: the
 // processor then waits for all of them at once and not for one after the other.

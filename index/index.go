@@ -57,6 +57,11 @@ type Change struct {
 	Group   uint16 // KV-cache group; 0 is main attention
 	Tier    kv.Tier
 	Present bool
+	// Whole vouches, where Group is 0 and Tier is HBM, that the slot's HBM has no
+	// block without all those before it in their chain, this one included. Match
+	// then need not look at each block. It may be false though it is so; once it
+	// was false for a slot, Match looks at each until the slot is dropped.
+	Whole bool
 }
 
 // Config sets an Index's limits. The zero value is usable.

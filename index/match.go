@@ -2,6 +2,7 @@ package index
 
 import (
 	"math/bits"
+	"slices"
 
 	"github.com/rhizome-router/rhizome/kv"
 )
@@ -71,18 +72,20 @@ type Hit struct {
 // The order of the hits depends on the contents only. Match allocates nothing
 // but what dst needs to grow.
 //
-// A call sees each block at one moment, but not all blocks at the same.
+// A call sees each block at one moment, but not all blocks at the same; and of
+// slots whose changes all vouched for it (Change.Whole), not all blocks.
 func (x *Index) Match(keys []kv.Key, dst []Hit) []Hit {
 	if len(keys) == 0 {
 		return dst
+	}
+	for i := 0; i < min(len(keys), lookahead); i = 2*i + 1 {
+		x.fetch(keys[i])
 	}
 	m := matcher{slots: x.slots.Load()}
 	first := len(dst)
 	dst = x.matchFirst(&m, keys[0], dst)
 	m.live = dst[first:]
-	for i := 1; i < len(keys) && len(m.live) > 0; i++ {
-		x.matchNext(&m, keys[i], i)
-	}
+	x.matchRest(&m, keys)
 	m.catchUp()
 	for i := range dst[first:] {
 		h := &dst[first+i]
@@ -96,6 +99,40 @@ func (x *Index) Match(keys []kv.Key, dst []Hit) []Hit {
 	return dst
 }
 
+// matchRest goes on from the second block. While all live hits are in HBM on
+// slots whose HBM is whole, a block at which all of them still are stands for
+// those before it, so it leaps: each time twice as far, until a leap fails; then
+// by halves to where the first hit ends. That block, and all of them on other
+// slots, it looks at one by one.
+func (x *Index) matchRest(m *matcher, keys []kv.Key) {
+	failed := len(keys) // a leap to there did
+	for i, step := 1, 1; i < len(keys) && len(m.live) > 0; {
+		j := i
+		switch {
+		case !m.plain:
+			x.fetch(keys[min(i+4, len(keys)-1)])
+		case failed < len(keys):
+			j = i + (failed-i)/2
+		default:
+			j = min(i+step-1, len(keys)-1)
+			x.fetch(keys[min(j+2*step, len(keys)-1)])
+		}
+		if !x.matchNext(m, keys[j], j-i) {
+			failed = j
+			continue
+		}
+		if i, step = j+1, min(2*step, len(keys)); i > failed {
+			failed, step = len(keys), 1
+		}
+	}
+}
+
+// fetch makes the processor fetch where a block of group 0 is looked for.
+func (x *Index) fetch(k kv.Key) {
+	sh, at := x.at(0, k)
+	sh.fetch(at)
+}
+
 // matcher is the state of one Match: live are the hits whose promised run has
 // no end yet, sorted by slot; ended ones lie behind them.
 //
@@ -106,6 +143,7 @@ type matcher struct {
 	slots    *slotTable
 	live     []Hit
 	windowed bool // some of the hits' slots have groups
+	plain    bool // all live runs are in HBM so far, nothing of them only promised, and the slots' HBM is whole
 	done     int  // blocks that the live runs cover
 	repeats  int
 	last     [lastHolders]holder
@@ -123,6 +161,7 @@ func (x *Index) matchFirst(m *matcher, k kv.Key, dst []Hit) []Hit {
 		return dst
 	}
 	v := sh.view(b, c)
+	first := len(dst)
 	for _, h := range v {
 		s := m.slots.state(h.slot())
 		if !s.open() {
@@ -137,27 +176,64 @@ func (x *Index) matchFirst(m *matcher, k kv.Key, dst []Hit) []Hit {
 	}
 	m.done = 1
 	m.remember(v)
+	m.live = dst[first:]
+	m.judge()
 	return dst
 }
 
-func (x *Index) matchNext(m *matcher, k kv.Key, i int) {
+// matchNext extends the live hits by the next block k, or, after a leap, by the
+// leapt blocks before it too. It returns false if the leap can't be made, for
+// some hit may end on the way.
+func (x *Index) matchNext(m *matcher, k kv.Key, leapt int) bool {
 	sh, at := x.at(0, k)
 	sh.mu.RLock()
 	defer sh.mu.RUnlock()
 	b, c := sh.find(at)
 	if b == nil {
-		m.catchUp()
-		m.live = nil
-		return
+		if leapt == 0 {
+			m.catchUp()
+			m.live = nil
+		}
+		return leapt == 0
 	}
 	v := sh.view(b, c)
-	if m.same(v) {
-		m.repeats++
-		return
+	switch {
+	case m.same(v):
+		m.repeats += leapt + 1
+	case leapt == 0:
+		m.catchUp()
+		m.remember(v)
+		m.extend(v)
+		m.judge()
+	case m.allInHBM(v):
+		m.repeats += leapt + 1
+		m.remember(v)
+	default:
+		return false
 	}
-	m.catchUp()
-	m.remember(v)
-	m.extend(v)
+	return true
+}
+
+// judge finds out whether the live hits are plain.
+func (m *matcher) judge() {
+	m.plain = !slices.ContainsFunc(m.live, func(h Hit) bool {
+		return h.Run.Len() != m.done || h.Lower > 0 || h.Promised.Lower > 0 || m.slots.states[h.Slot]&holed != 0
+	})
+}
+
+// allInHBM reports whether all live hits are among the holders of a block, in
+// HBM.
+func (m *matcher) allInHBM(v []holder) bool {
+	j := 0
+	for i := range m.live {
+		for j < len(v) && v[j].slot() < m.live[i].Slot {
+			j++
+		}
+		if j == len(v) || v[j].slot() != m.live[i].Slot || v[j]&onHBM == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 func (m *matcher) remember(v []holder) {

@@ -302,13 +302,15 @@ func (sh *shard) shrink(b *budget) {
 	}
 }
 
-// resize moves the blocks to n buckets, n > 0.
+// resize moves the blocks to n buckets, n > 0, or to so many more as the
+// allocator gives away with these.
 func (sh *shard) resize(n int, b *budget) bool {
-	if !b.charge(bucketBytes * int64(n-len(sh.buckets))) {
+	old, grown := sh.buckets, append([]bucket(nil), make([]bucket, n)...)
+	n = cap(grown)
+	if !b.charge(bucketBytes * int64(n-len(old))) {
 		return false
 	}
-	old := sh.buckets
-	sh.buckets = make([]bucket, n)
+	sh.buckets = grown[:n]
 	sh.where.Store(&sh.buckets[0])
 	sh.count.Store(int64(n))
 	for i := range old {

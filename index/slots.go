@@ -23,10 +23,11 @@ const (
 	slotOpen // + TierRule
 
 	windowed slotState = 1 << 7 // of an open slot: it has groups
+	holed    slotState = 1 << 6 // of an open slot: a change didn't vouch that its HBM is whole
 )
 
 func (s slotState) open() bool         { return s >= slotOpen }
-func (s slotState) lower() kv.TierMask { return TierRule(s&^windowed - slotOpen).lower() }
+func (s slotState) lower() kv.TierMask { return TierRule(s&^(windowed|holed) - slotOpen).lower() }
 
 func (t *slotTable) state(s Slot) slotState {
 	if int(s) >= len(t.states) {
@@ -54,6 +55,15 @@ func (t *slotTable) with(s Slot, state slotState, groups []Group) *slotTable {
 	}
 	c.states[s] = state
 	return c
+}
+
+// hole notes that nobody vouches for slot s's HBM any more.
+func (x *Index) hole(s Slot) {
+	x.sweep.mu.Lock()
+	defer x.sweep.mu.Unlock()
+	if t := x.slots.Load(); t.state(s).open() {
+		x.slots.Store(t.with(s, t.state(s)|holed, t.groups[s]))
+	}
 }
 
 // sweep is what is left to do for dropped slots. Its mutex also guards the

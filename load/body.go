@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strconv"
 	"sync"
@@ -18,9 +19,10 @@ import (
 // holder lets go. The HTTP transport may still read a body after it returned
 // the response, so every reader holds the body until the transport closes it.
 type body struct {
-	buf  []byte
-	refs atomic.Int32
-	home *bodies
+	buf    []byte
+	header http.Header // besides those of every request; nil for none
+	refs   atomic.Int32
+	home   *bodies
 }
 
 // bodies is a pool of bodies.
@@ -76,6 +78,7 @@ func (b *body) request(url string) (*http.Request, error) {
 	req.Body = b.reader()
 	req.GetBody = func() (io.ReadCloser, error) { return b.reader(), nil }
 	req.ContentLength = int64(len(b.buf))
+	maps.Copy(req.Header, b.header)
 	req.Header.Set("Content-Type", "application/json")
 	return req, nil
 }

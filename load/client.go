@@ -41,6 +41,8 @@ type result struct {
 	Usage  usageCount
 	// Emulated is what an emulated worker said about itself.
 	Emulated emulated
+	// Worker and Replica are what Rhizome's headers say took the request.
+	Worker, Replica string
 }
 
 // emulated is what the headers of an emulated worker's answer tell.
@@ -107,6 +109,7 @@ func (c *client) do(ctx context.Context, url string, b *body, onData func([]byte
 	}
 	defer resp.Body.Close()
 	res.Emulated = readEmulated(resp.Header)
+	res.Worker, res.Replica = resp.Header.Get("X-Rhizome-Worker"), resp.Header.Get("X-Rhizome-Replica")
 	if resp.StatusCode != http.StatusOK {
 		says, _ := io.ReadAll(io.LimitReader(resp.Body, 512))
 		kind := "status_" + strconv.Itoa(resp.StatusCode)

@@ -99,6 +99,7 @@ type asked struct {
 	Path     string
 	At       time.Time
 	Body     string
+	workflow string
 	Model    string `json:"model"`
 	Messages []struct{ Role, Content string }
 	Prompt   []uint32
@@ -123,7 +124,7 @@ func (f *fakeWorker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	body, _ := io.ReadAll(r.Body)
-	a := asked{Path: r.URL.Path, At: time.Now(), Body: string(body)}
+	a := asked{Path: r.URL.Path, At: time.Now(), Body: string(body), workflow: r.Header.Get("x-agent-workflow-id")}
 	if err := json.Unmarshal(body, &a); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log"
@@ -116,6 +117,7 @@ func (n *Node) join(ctx context.Context, wg *sync.WaitGroup, name string, addr n
 	n.mu.Unlock()
 	if old != nil {
 		old.cancel()
+		n.known.left(old.addr, name) // it moved: nobody is there to be looked for
 	} else {
 		n.deps.Log.Info("a replica is here", "peer", name, "addr", addr)
 	}
@@ -130,6 +132,12 @@ func (n *Node) leave(name string, addr netip.AddrPort, itself bool) {
 	l := n.lanes[name]
 	delete(n.lanes, name)
 	n.memberGone(name, itself)
+	// One that was started again at the same address is a member before the death
+	// of the former one is noticed: the connections there are its own.
+	taken := false
+	for _, other := range n.lanes { // order-free: any
+		taken = taken || other.addr == addr
+	}
 	n.mu.Unlock()
 	if l != nil {
 		l.cancel()
@@ -140,7 +148,9 @@ func (n *Node) leave(name string, addr netip.AddrPort, itself bool) {
 	} else {
 		n.known.gone(addr, name, n.deps.Clock.Now())
 		n.deps.Log.Warn("a replica does not answer any more", "peer", name, "addr", addr)
-		n.deps.Endpoint.Drop(addr.String())
+		if !taken {
+			n.deps.Endpoint.Drop(addr.String())
+		}
 	}
 	n.Do(func(now clock.Instant, c *core.Core) { c.Dead(now, name) })
 	n.membersChanged()
@@ -295,7 +305,9 @@ func (b *addressBook) left(addr netip.AddrPort, name string) {
 	}
 }
 
-// due returns the addresses to try now, at most that many.
+// due returns the addresses to try now, at most that many: those that wait
+// longest. When many replicas were started anew elsewhere, where they used to be
+// must not take the turns of where they are.
 func (b *addressBook) due(now clock.Instant, self netip.AddrPort, most int) []netip.AddrPort {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -305,7 +317,9 @@ func (b *addressBook) due(now clock.Instant, self netip.AddrPort, most int) []ne
 			out = append(out, addr)
 		}
 	}
-	slices.SortFunc(out, func(x, y netip.AddrPort) int { return x.Compare(y) })
+	slices.SortFunc(out, func(x, y netip.AddrPort) int {
+		return cmp.Or(cmp.Compare(b.at[x].next, b.at[y].next), x.Compare(y))
+	})
 	out = out[:min(len(out), most)]
 	for _, addr := range out {
 		b.at[addr].trying = true

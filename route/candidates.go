@@ -57,8 +57,7 @@ func (s *shortlist) offer(member int, micros float64, limit int) {
 // ascending order: all of them where they are few or the policy looks at all.
 // Else the cheapest of each class, the cheapest holders by how much of the prompt
 // they hold, some at random, the session's last worker, and that of its
-// workflow's lease. The result is valid
-// until the next call.
+// workflow's lease. The result is valid until the next call.
 func (r *Router) preselect(now clock.Instant, members []*fleet.Member, hits []matched, q *Query, z *sizing, request cost.Request) []int {
 	s := &r.preselection
 	s.order = s.order[:0]
@@ -77,7 +76,7 @@ func (r *Router) preselect(now clock.Instant, members []*fleet.Member, hits []ma
 		s.depths[i].n = 0
 	}
 	last, known := r.sessions.get(q.session())
-	leased, _, hasLease := r.leases.held(q)
+	leased, _, hasLease := r.leases.held(now, q)
 	for i, m := range members {
 		if m.ClassFit == nil {
 			r.classOf(m, q.Prompt.Model)

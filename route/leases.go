@@ -35,15 +35,18 @@ const (
 	renewals = 3
 	// maxClaims bounds each of the two generations of claims.
 	maxClaims = 50_000
-	// maxAsked bounds the commands of one proposal at first contact.
-	maxAsked = 256
+	// maxAsked bounds the commands of one proposal at first contact, and maxLooked
+	// the claims that are looked at for it, since decisions wait meanwhile.
+	maxAsked, maxLooked = 256, 1024
 )
 
 // leasing is a router's part in leases. The router's lock guards it.
 type leasing struct {
 	of            Leases // nil: none
 	recent, older map[lease.Key]*claim
-	fresh         bool // when it was looked at last
+	// alone are the claims that were made while it was not certain what is agreed,
+	// maxClaims at most.
+	alone map[lease.Key]*claim
 }
 
 // claim is where this replica placed a workflow last, a hint while nobody can
@@ -53,11 +56,13 @@ type claim struct {
 	owner  uint64
 	used   clock.Instant
 	asked  clock.Instant // when the last proposal about it was made
+	wanted lease.Holder  // by that
 	renew  clock.Instant // when the lease was granted or renewed last, as far as asked here
-	agreed bool          // it has had a lease
 }
 
-func newLeasing(of Leases) leasing { return leasing{of: of, recent: make(map[lease.Key]*claim)} }
+func newLeasing(of Leases) leasing {
+	return leasing{of: of, recent: make(map[lease.Key]*claim), alone: make(map[lease.Key]*claim)}
+}
 
 // leaseKey names q's workflow; false where it is not the step of one.
 func leaseKey(q *Query) (lease.Key, bool) {
@@ -98,8 +103,8 @@ type LeaseState struct {
 }
 
 // held returns where q's workflow lives, by its lease or else by what this
-// replica did.
-func (l *leasing) held(q *Query) (x lease.Lease, fresh, known bool) {
+// replica did within a lease's life.
+func (l *leasing) held(now clock.Instant, q *Query) (x lease.Lease, fresh, known bool) {
 	if l.of == nil {
 		return x, false, false
 	}
@@ -110,7 +115,7 @@ func (l *leasing) held(q *Query) (x lease.Lease, fresh, known bool) {
 	if x, known, fresh = l.of.Lease(key); known {
 		return x, fresh, true
 	}
-	if c := l.claim(key); c != nil {
+	if c := l.claim(key); c != nil && now.Sub(c.used) < l.of.TTL() {
 		return lease.Lease{Key: key, Holder: c.holder}, false, true
 	}
 	return x, false, false
@@ -126,8 +131,8 @@ func (l *leasing) claim(key lease.Key) *claim {
 // stay lets a workflow leave the worker of its lease only for one that is
 // cheaper by more than what the model can know. A lease gives no bonus: whether
 // its worker is cheap the cost says.
-func (r *Router) stay(q *Query, c choice) choice {
-	x, fresh, known := r.leases.held(q)
+func (r *Router) stay(now clock.Instant, q *Query, c choice) choice {
+	x, fresh, known := r.leases.held(now, q)
 	if !known {
 		return c
 	}
@@ -193,48 +198,53 @@ func (l *leasing) placed(now clock.Instant, q *Query, m *fleet.Member, again boo
 	if q.Tenant != "" {
 		c.owner = xxh3.HashString(q.Tenant)
 	}
-	x, found, _ := l.of.Lease(key)
-	c.agreed = c.agreed || found
+	x, found, fresh := l.of.Lease(key)
+	// Where the worker's boot is not known here the lease's may be it.
+	home := found && x.Holder.Target == c.holder.Target && (x.Holder.Boot == c.holder.Boot || c.holder.Boot == 0)
+	waits := now.Sub(c.asked) < askAgain
 	switch {
-	case found && x.Holder == c.holder:
-		if now.Sub(c.renew) >= l.of.TTL()/renewals && now.Sub(c.asked) >= askAgain {
-			c.asked, c.renew = now, now
-			l.of.Propose(lease.Command{Kind: lease.Renew, Key: key, Expect: x.Token})
+	case home:
+		if now.Sub(c.renew) >= l.of.TTL()/renewals && !waits {
+			c.renew = now
+			c.propose(now, l.of, lease.Command{Kind: lease.Renew, Key: key, Expect: x.Token})
 		}
-	case (found || again) && now.Sub(c.asked) >= askAgain:
-		c.asked, c.renew = now, now
-		l.of.Propose(lease.Command{Kind: lease.Acquire, Key: key, Expect: x.Token, Holder: c.holder, Owner: c.owner})
+	case !found && !again:
+	case !waits || c.wanted != c.holder: // what was asked for is not where it went
+		c.renew = now
+		c.propose(now, l.of, lease.Command{Kind: lease.Acquire, Key: key, Expect: x.Token, Holder: c.holder, Owner: c.owner})
+	}
+	if !found && again && !fresh && len(l.alone) < maxClaims {
+		l.alone[key] = c
 	}
 }
 
+// propose notes what is asked for.
+func (c *claim) propose(now clock.Instant, of Leases, command lease.Command) {
+	c.asked, c.wanted = now, c.holder
+	of.Propose(command)
+}
+
 // contact proposes, once there is agreement again, the claims that this replica
-// made alone. It is called now and then.
+// made alone: some of them at each call, of which there is one every few
+// milliseconds.
 func (l *leasing) contact(now clock.Instant) {
-	if l.of == nil {
-		return
-	}
-	was := l.fresh
-	if l.fresh = l.of.Fresh(); !l.fresh || was {
+	if l.of == nil || len(l.alone) == 0 || !l.of.Fresh() {
 		return
 	}
 	var commands []lease.Command
-	flush := func() {
-		if len(commands) > 0 {
-			l.of.Propose(commands...)
-			commands = nil
+	looked := 0
+	for key, c := range l.alone { // order-free: whose are first in the log wins, and they are all this replica's
+		if looked++; looked > maxLooked || len(commands) == maxAsked {
+			break
 		}
-	}
-	for _, claims := range []map[lease.Key]*claim{l.recent, l.older} {
-		for key, c := range claims { // order-free: whose are first in the log wins, and they are all this replica's
-			if _, found, _ := l.of.Lease(key); found || now.Sub(c.used) >= l.of.TTL() || c.asked == now {
-				continue
-			}
-			c.asked, c.renew = now, now
-			commands = append(commands, lease.Command{Kind: lease.Acquire, Key: key, Holder: c.holder, Owner: c.owner})
-			if len(commands) == maxAsked {
-				flush()
-			}
+		delete(l.alone, key)
+		if _, found, _ := l.of.Lease(key); found || now.Sub(c.used) >= l.of.TTL() {
+			continue
 		}
+		c.asked, c.wanted, c.renew = now, c.holder, now
+		commands = append(commands, lease.Command{Kind: lease.Acquire, Key: key, Holder: c.holder, Owner: c.owner})
 	}
-	flush()
+	if len(commands) > 0 {
+		l.of.Propose(commands...)
+	}
 }

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -170,6 +171,81 @@ func TestClaimsWithoutAgreement(t *testing.T) {
 	h.mu.Unlock()
 	if a.Len() != 1 || a.Leases()[0].Holder.Target != first.Target {
 		t.Errorf("after contact: %+v", a.Leases())
+	}
+}
+
+// A workflow that must leave its worker right after it got a lease there has a
+// new one at once, not when the proposal before it has had its time.
+func TestALeaseOnADeadWorkerIsRewrittenAtOnce(t *testing.T) {
+	h, a := newAgreeing(t, 4)
+	first := h.step(t, "w", 1)
+	h.step(t, "w", 2)
+	for _, m := range h.members {
+		if m.Target == first.Target {
+			m.SetHealthy(false)
+		}
+	}
+	moved := h.step(t, "w", 3)
+	if l := a.Leases(); moved.Target == first.Target || len(l) != 1 || l[0].Holder.Target != moved.Target {
+		t.Errorf("went from %v to %v, with the leases %+v", first.Target, moved.Target, l)
+	}
+}
+
+// A replica that does not know its worker's boot leaves a lease that names one as
+// it is.
+func TestAnUnknownBootRewritesNoLease(t *testing.T) {
+	h, a := newAgreeing(t, 4)
+	q := Query{Prompt: tokens(t, 0, 16, 0), Agent: Agent{Workflow: "w"}}
+	key, _ := leaseKey(&q)
+	holder := lease.Holder{Target: h.members[1].Target, Boot: 7}
+	a.Propose(lease.Command{Kind: lease.Acquire, Key: key, Holder: holder})
+	for n := range 4 {
+		h.clock.Advance(askAgain)
+		h.step(t, "w", n)
+	}
+	if l, _, _ := a.Lease(key); l.Holder != holder {
+		t.Errorf("the lease went from %+v to %+v", holder, l.Holder)
+	}
+}
+
+// What this replica did longer ago than a lease lives is no claim.
+func TestClaimsEnd(t *testing.T) {
+	h, a := newAgreeing(t, 4)
+	a.fresh = false
+	h.step(t, "w", 1)
+	h.clock.Advance(a.TTL() - time.Second)
+	h.step(t, "w", 2)
+	if h.lastLease(t) == nil {
+		t.Error("no claim within its life")
+	}
+	h.clock.Advance(a.TTL())
+	h.step(t, "w", 3)
+	if l := h.lastLease(t); l != nil {
+		t.Errorf("a claim that ended: %+v", l)
+	}
+}
+
+// First contact asks for workflows of more than one step, and for as many at a
+// time as hold up no decision.
+func TestContactIsBounded(t *testing.T) {
+	const workflows = maxAsked + 10
+	h, a := newAgreeing(t, 2)
+	a.fresh = false
+	for w := range workflows {
+		h.step(t, fmt.Sprint("two steps ", w), 1)
+		h.step(t, fmt.Sprint("two steps ", w), 2)
+		if w%10 == 0 {
+			h.step(t, fmt.Sprint("one step ", w), 1)
+		}
+	}
+	a.fresh = true
+	for _, want := range []int{maxAsked, workflows, workflows} {
+		h.mu.Lock()
+		h.leases.contact(h.clock.Now())
+		h.mu.Unlock()
+		if a.Len() != want {
+			t.Errorf("%d leases, want %d", a.Len(), want)
+		}
 	}
 }
 

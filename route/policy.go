@@ -55,7 +55,7 @@ func (r *Router) choose(now clock.Instant, q Query, request cost.Request) choice
 	}
 	c := r.cheapest(now, q.session())
 	if r.cfg.Policy == Rhizome {
-		c = r.stay(&q, c)
+		c = r.stay(now, &q, c)
 	}
 	return c
 }

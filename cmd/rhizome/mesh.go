@@ -26,7 +26,7 @@ func (r *replica) enterMesh(cfg config.Config, since clock.Clock, seed uint64, r
 	}
 	host, _ := os.Hostname()
 	r.endpoint, err = transport.Listen(cfg.Mesh.Transport, transport.Options{
-		Boot: bootName(cmp.Or(cfg.Name, host), time.Now()), Log: r.log, Metrics: registry,
+		Boot: bootName(cmp.Or(cfg.Name, host), clock.Wall()), Wall: clock.Wall, Log: r.log, Metrics: registry,
 	})
 	if err != nil {
 		return err

@@ -194,3 +194,25 @@ func TestNoMeshWithoutASecret(t *testing.T) {
 		t.Errorf("exit %d: %s", code, errs.String())
 	}
 }
+
+// Replicas that are at the same batch of an engine's log show the same digest.
+func TestReplicasShowEqualStreams(t *testing.T) {
+	c := newCluster(t, 2, 1)
+	c.awaitMesh()
+	c.awaitReaders()
+	if _, _, err := c.replicas[0].turn(t, promptOf(1, 1)); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "both replicas hold the same of the worker", func() bool {
+		var a, b []mesh.HeldStream
+		c.replicas[0].get(t, "/mesh/streams", &a)
+		c.replicas[1].get(t, "/mesh/streams", &b)
+		if len(a) != 1 || len(b) != 1 || a[0].Next == 0 || a[0].Next != b[0].Next || a[0].Boot != b[0].Boot {
+			return false
+		}
+		if a[0].Digest != b[0].Digest || a[0].Skips != b[0].Skips || a[0].Worker != c.replicas[0].workers(t)[0].ID {
+			t.Fatalf("one shows %+v, the other %+v", a[0], b[0])
+		}
+		return true
+	})
+}

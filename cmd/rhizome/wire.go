@@ -145,6 +145,7 @@ func (r *replica) build(cfg config.Config) (err error) {
 		Index:   func() any { return r.fleet.DescribeIndex() }, Discovery: func() any { return r.registry.Describe() },
 		Node:    r.node,
 		Mesh:    func() any { return r.node.State() },
+		Streams: func() any { return r.node.Streams() },
 		Leases:  func() any { return r.leases.Describe() },
 		Config:  func() any { return r.inForce.Load().describe() },
 		Explain: func(id string) (any, bool) { return r.router.Explain(id) }, Recent: func(n int) any { return r.router.Recent(n) }, Preview: r.router.Preview, Registry: r.registry,

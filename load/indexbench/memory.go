@@ -28,8 +28,10 @@ type mixReport struct {
 	// GCPauseP99Micros is of collections while all of it was live.
 	GCPauseP99Micros float64 `json:"gc_pause_p99_us"`
 	// DropReaderMaxMicros is the longest lookup while a worker with its part of the
-	// entries was dropped, swept and filled anew.
+	// entries was dropped, swept and filled anew; IdleReaderMax as long without
+	// that: a reader that the system puts aside for others waits too.
 	DropReaderMaxMicros float64 `json:"drop_reader_max_us"`
+	IdleReaderMaxMicros float64 `json:"calibration_reader_max_us"`
 }
 
 // chainBlocks is how long the prompts of the mixes are.
@@ -69,7 +71,10 @@ func measureMix(ctx context.Context, entries, workers, sharers int) (*mixReport,
 		runtime.GC()
 	}
 	m.GCPauseP99Micros = before.p99Micros()
-	m.DropReaderMaxMicros = g.dropUnderReaders(chains)
+	from := time.Now()
+	m.DropReaderMaxMicros = g.longestLookup(chains, g.dropSome)
+	took := time.Since(from)
+	m.IdleReaderMaxMicros = g.longestLookup(chains, func() { time.Sleep(took) })
 	return m, ctx.Err()
 }
 
@@ -92,11 +97,9 @@ func chainKeys(chain uint64) []kv.Key {
 	return keys
 }
 
-// dropUnderReaders drops a worker's slot, opens another and fills it from the
-// worker's log while a reader looks up prompts, and returns the longest lookup
-// in µs of CPU time as far as that is told: a reader that the system put aside
-// for others was not blocked by us.
-func (g *ground) dropUnderReaders(chains int) float64 {
+// longestLookup returns the longest lookup, in µs, of a reader that looks up
+// prompts while meanwhile runs.
+func (g *ground) longestLookup(chains int, meanwhile func()) float64 {
 	var done atomic.Bool
 	var longest time.Duration
 	var wg sync.WaitGroup
@@ -106,12 +109,21 @@ func (g *ground) dropUnderReaders(chains int) float64 {
 			prompts[i] = chainKeys(uint64(i * max(1, chains/len(prompts))))
 		}
 		var hits []index.Hit
-		for i := 0; !done.Load(); i++ {
+		for i := 0; i == 0 || !done.Load(); i++ { // at least one
 			from := time.Now()
 			hits = g.index.Match(prompts[i%len(prompts)], hits[:0])
 			longest = max(longest, time.Since(from))
 		}
 	})
+	meanwhile()
+	done.Store(true)
+	wg.Wait()
+	return micros(longest)
+}
+
+// dropSome drops the slots of some workers, one after the other, opens another
+// for each and fills it from the worker's log.
+func (g *ground) dropSome() {
 	for w := range min(3, len(g.slots)) {
 		g.index.Drop(g.slots[w])
 		g.slots[w] = g.index.Open(index.HBMThenOneTier)
@@ -126,7 +138,4 @@ func (g *ground) dropUnderReaders(chains int) float64 {
 		for g.index.Sweep(1<<16) > 0 {
 		}
 	}
-	done.Store(true)
-	wg.Wait()
-	return micros(longest)
 }

@@ -52,6 +52,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 		most("  all structures, by entry", " B", m.AllBytes, 48, 1)
 		most("  the collector's pauses, p99", " µs", m.GCPauseP99Micros, 1000, 0)
 		most("  longest lookup while workers are dropped", " µs", m.DropReaderMaxMicros, 1000, 0)
+		row("  longest lookup without that", " µs", m.IdleReaderMaxMicros, 0)
 	}
 	row("one dependent read of memory", " ns", r.CalibrationReadNanos, 1)
 	t.Flush() // writes to b, which cannot fail

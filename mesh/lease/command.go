@@ -5,8 +5,8 @@ import (
 	"github.com/rhizome-router/rhizome/kv"
 )
 
-// Key names a workflow: a hash of the cluster, the model, the tenant and the
-// workflow's own name.
+// Key names a workflow within the cluster that agrees: a hash of the model, the
+// tenant and the workflow's own name.
 type Key [16]byte
 
 // Token orders the grants of leases: each grant has a greater one than all

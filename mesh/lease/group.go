@@ -129,7 +129,7 @@ const (
 func NewGroup(cfg Config, deps Deps) (*Group, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
-		return nil, fmt.Errorf("mesh.leases: %w", err)
+		return nil, fmt.Errorf("leases: %w", err)
 	}
 	g := &Group{
 		cfg: cfg, deps: deps, port: &port{plane: deps.Plane}, rand: clock.Rand(deps.Seed, "lease "+deps.Self),
@@ -139,15 +139,15 @@ func NewGroup(cfg Config, deps Deps) (*Group, error) {
 	}
 	g.news.more, g.reads = make(chan struct{}, 1), make(chan struct{}, maxReads)
 	g.addresses.Store(&map[string]raft.ServerAddress{})
-	m := &machine{state: NewState(), applied: g.applied}
+	state := NewState()
 	if len(deps.Saved) > 0 {
 		s, err := Restore(deps.Saved)
 		if err != nil {
 			return nil, err
 		}
-		m.state = s
+		state = s
 	}
-	g.table.Store(m)
+	g.table.Store(newMachine(state, g.applied))
 	if deps.Node != nil {
 		for _, t := range []core.Topic{core.Agreement, core.Agreed} {
 			deps.Node.HearTold(t, g.hear)
@@ -388,7 +388,7 @@ func (g *Group) alter(s step, f func() error) {
 func (g *Group) start(now clock.Instant, cluster Cluster, first bool) {
 	g.servers++
 	id := fmt.Sprintf("%s/%d", g.deps.Self, g.servers)
-	m := &machine{state: NewState(), applied: g.applied}
+	m := newMachine(NewState(), g.applied)
 	v, err := startVoter(g.port, cluster, id, first, g.cfg.Heartbeat, m, g.address, g.deps.Log)
 	if err != nil {
 		g.deps.Log.Error("no part in agreeing on leases", "err", err)

@@ -277,7 +277,7 @@ func (g *Group) receive(from string, b []byte) {
 		}
 	case wordPart:
 		if p := readPart(r, n); r.End() == nil {
-			g.takePart(from, p)
+			g.takePart(now, from, p)
 		}
 	default:
 		return // of a later version
@@ -365,7 +365,7 @@ type assembly struct {
 
 // takePart gathers a snapshot, whose parts come in order, and shows it once it
 // is whole.
-func (g *Group) takePart(from string, p part) {
+func (g *Group) takePart(now clock.Instant, from string, p part) {
 	l, a := g.leader.Load(), &g.parts
 	if g.own.Server != "" || l == nil || p.cluster != l.cluster || p.parts < 1 || p.no >= p.parts {
 		return
@@ -377,6 +377,7 @@ func (g *Group) takePart(from string, p part) {
 		return
 	}
 	a.bytes, a.next = append(a.bytes, p.bytes...), a.next+1
+	g.asked = now // what was asked for is on its way
 	if a.next < a.parts {
 		return
 	}
@@ -387,7 +388,7 @@ func (g *Group) takePart(from string, p part) {
 		g.deps.Log.Warn("the leader's leases can't be read", "peer", from, "err", err)
 		return
 	}
-	m := &machine{state: s, applied: g.applied}
+	m := newMachine(s, g.applied)
 	g.shown.Store(uint64(p.cluster))
 	g.done = s.Index()
 	g.table.Store(m)

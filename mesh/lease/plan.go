@@ -268,10 +268,13 @@ func wanted(replicas int) int {
 // time. A dead or leaving one is replaced at once: first another votes, then it
 // goes.
 func (v *view) voters() step {
-	target, live := wanted(v.alive()), 0
-	var gone, spare []string // voters that don't answer or leave; the others but this one
+	target, live, all := wanted(v.alive()), 0, 0
+	var gone, leaving, spare []string // voters that don't answer; that leave; the others but this one
 	pending := ""
 	for _, s := range v.servers {
+		if s.Voter {
+			all++
+		}
 		o := v.of(s.ID)
 		here := s.ID == v.own.Server && !v.own.Leaving || o != nil
 		switch {
@@ -284,12 +287,19 @@ func (v *view) voters() step {
 			if s.ID != v.own.Server {
 				spare = append(spare, s.ID)
 			}
+		case s.ID != v.own.Server && v.leaves(s.ID):
+			leaving = append(leaving, s.ID)
 		case s.ID != v.own.Server:
 			gone = append(gone, s.ID)
 		}
 	}
 	slices.Sort(spare)
 	slices.Sort(gone)
+	if v.steady < shrinkAfter {
+		// Those that are out of sight may be behind a split: a leader that made do
+		// with the rest at once would in the end agree with itself.
+		target = max(target, wanted(all))
+	}
 	switch {
 	case pending != "" && live >= target:
 		return step{do: remove, id: pending}
@@ -297,7 +307,7 @@ func (v *view) voters() step {
 		return step{do: promote, id: pending}
 	case pending != "":
 		return step{}
-	case live < target && (len(gone) > 0 || v.own.Leaving || v.steady >= growAfter):
+	case live < target && (len(gone)+len(leaving) > 0 || v.own.Leaving || v.steady >= growAfter):
 		if next := v.candidate(); next != nil && next.Server != "" {
 			return step{do: add, id: next.Server}
 		} else if next != nil {
@@ -305,6 +315,8 @@ func (v *view) voters() step {
 		}
 	}
 	switch {
+	case len(leaving) > 0: // its place is taken, or nobody can take it
+		return step{do: remove, id: leaving[0]}
 	case len(gone) > 0 && (live >= target || v.steady >= shrinkAfter):
 		return step{do: remove, id: gone[0]}
 	case v.own.Leaving && live > 0:
@@ -313,6 +325,11 @@ func (v *view) voters() step {
 		return step{do: remove, id: spare[len(spare)-1]}
 	}
 	return step{}
+}
+
+// leaves reports whether the replica that runs a server says that it is leaving.
+func (v *view) leaves(id string) bool {
+	return slices.ContainsFunc(v.others, func(o seen) bool { return o.heard && o.Server == id && o.Leaving })
 }
 
 // candidate returns the live replica to become a voter next: one that runs Raft

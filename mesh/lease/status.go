@@ -89,13 +89,9 @@ func (g *Group) TTL() time.Duration { return g.cfg.TTL }
 
 // Lease returns a workflow's lease as far as is known here, and whether that is
 // more than a hint: the leader was heard within 2 s, and nothing it told is
-// missing.
+// missing. It waits for nobody.
 func (g *Group) Lease(k Key) (l Lease, found, fresh bool) {
-	m := g.table.Load()
-	m.mu.RLock()
-	l, found = m.state.Lease(k)
-	index := m.state.Index()
-	m.mu.RUnlock()
+	l, found, index := g.table.Load().table.Load().lease(k)
 	to := g.leader.Load()
 	return l, found, to != nil && index >= to.index && g.deps.Clock.Now().Sub(to.at) < freshFor && Cluster(g.shown.Load()) == to.cluster
 }
@@ -129,12 +125,7 @@ func (g *Group) Describe() Description {
 		return Description{Held: []Held{}}
 	}
 	d := Description{Enabled: true, Status: g.Status(), Held: []Held{}}
-	m := g.table.Load()
-	m.mu.RLock()
-	leases := m.state.Leases()
-	m.mu.RUnlock()
-	for i := len(leases) - 1; i >= 0 && len(d.Held) < maxHeld; i-- {
-		l := &leases[i]
+	for _, l := range g.table.Load().table.Load().latest(maxHeld) {
 		d.Held = append(d.Held, Held{fmt.Sprintf("%x", l.Key), l.Holder.Target.String(), fmt.Sprintf("%016x", uint64(l.Holder.Boot)), l.Token.Gen, l.Token.Index})
 	}
 	return d

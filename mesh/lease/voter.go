@@ -136,6 +136,13 @@ type machine struct {
 	mu      sync.RWMutex
 	state   *State
 	applied func(m *machine, entries []entry) // called within mu
+	table   atomic.Pointer[table]             // the state's leases, read without mu
+}
+
+func newMachine(s *State, applied func(*machine, []entry)) *machine {
+	m := &machine{state: s, applied: applied}
+	m.table.Store(tableOf(s))
+	return m
 }
 
 // entry is a proposal in the log and what came of it.
@@ -177,7 +184,9 @@ func (m *machine) apply(index uint64, b []byte) entry {
 	if err != nil {
 		p = Proposal{} // the same nothing everywhere
 	}
-	return entry{index, b, p.From, p.No, m.state.Take(index, &p)}
+	events := m.state.Take(index, &p)
+	m.table.Load().took(m.state, events)
+	return entry{index, b, p.From, p.No, events}
 }
 
 // Snapshot is part of raft.FSM.
@@ -198,9 +207,11 @@ func (m *machine) Restore(r io.ReadCloser) error {
 	if err != nil {
 		return err
 	}
+	t := tableOf(s)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.state = s
+	m.table.Store(t)
 	m.applied(m, nil)
 	return nil
 }

@@ -1,0 +1,59 @@
+package lease
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestVotersPlan: one change at a time, and none that a split could have caused.
+func TestVotersPlan(t *testing.T) {
+	// A leader "0" and its voters, each a letter: a alive, d dead, l leaving; then
+	// live replicas without a vote: s runs Raft and waits, n does not.
+	for _, c := range []struct {
+		voters, others string
+		steady         time.Duration
+		want           step
+	}{
+		{"aa", "", time.Hour, step{}},
+		{"aa", "n", time.Hour, step{}},
+		{"aaaa", "n", time.Hour, step{}},
+		{"", "n", time.Hour, step{}},
+		{"", "nn", time.Second, step{}},
+		{"", "nn", growAfter, step{do: invite, name: "n1"}},
+		{"a", "s", growAfter, step{do: add, id: "s1"}},
+		{"ad", "n", 0, step{do: invite, name: "n1"}},
+		{"aad", "", 0, step{do: remove, id: "d2"}}, // a third voter has come in its place
+		{"ad", "", 0, step{}},
+		{"ad", "", shrinkAfter, step{do: remove, id: "d1"}},
+		{"aadd", "", 0, step{}}, // maybe a split
+		{"adda", "", shrinkAfter - 1, step{}},
+		{"al", "", 0, step{do: remove, id: "l1"}},
+		{"al", "n", 0, step{do: invite, name: "n1"}},
+		{"aal", "", 0, step{do: remove, id: "l2"}},
+		{"a", "", shrinkAfter, step{do: remove, id: "a0"}},
+	} {
+		v := &view{self: "0", own: advert{Cluster: 1, Server: "0", Leads: true}, looked: true, steady: c.steady}
+		v.servers = []server{{"0", true}}
+		for i, state := range c.voters {
+			id := fmt.Sprint(string(state), i)
+			v.servers = append(v.servers, server{id, true})
+			v.others = append(v.others, seen{name: id, alive: state == 'a', heard: true, advert: advert{Cluster: 1, Server: id, Leaving: state == 'l'}})
+		}
+		for i, state := range c.others {
+			o := seen{name: fmt.Sprint(string(state), i+1), alive: true, heard: true, advert: advert{Cluster: 1}}
+			if state == 's' {
+				o.Server = o.name
+			}
+			v.others = append(v.others, o)
+		}
+		got := v.voters()
+		if got.name != "" && strings.HasPrefix(got.name, "n") {
+			got.name = c.want.name // whichever
+		}
+		if got != c.want {
+			t.Errorf("voters 0%s, others %q, steady %v: %+v, want %+v", c.voters, c.others, c.steady, got, c.want)
+		}
+	}
+}

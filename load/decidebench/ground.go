@@ -1,0 +1,116 @@
+package decidebench
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/cost"
+	"github.com/rhizome-router/rhizome/engine"
+	"github.com/rhizome-router/rhizome/fleet"
+	"github.com/rhizome-router/rhizome/index"
+	"github.com/rhizome-router/rhizome/kv"
+	"github.com/rhizome-router/rhizome/prompt"
+	"github.com/rhizome-router/rhizome/route"
+)
+
+const (
+	model       = "bench"
+	blockTokens = 16
+	// holders is how many workers hold each conversation, all of it but what its
+	// last turn adds, tailTokens.
+	holders, tailTokens = 4, 512
+	// conversations there are, and turns of each to be placed.
+	conversations, turns = 4, 8
+	// resident requests there are on a worker on average, at the beginning.
+	resident = 4
+)
+
+// ground is a router over workers that nobody runs, whose caches and load are
+// as those of a fleet at work: two classes of workers, some of their prefills
+// under way.
+type ground struct {
+	router  *route.Router
+	view    *fleet.View
+	index   *index.Index
+	prompts []*prompt.Request
+}
+
+// View returns the fleet.
+func (g *ground) View() *fleet.View { return g.view }
+
+func newGround(workers, promptTokens int) (*ground, error) {
+	g := &ground{index: index.New(index.Config{Seed: 1})}
+	rng, now := clock.Rand(1, "bench of decisions"), clock.Real()
+	classes := [2]cost.Class{cost.Generic(), cost.Generic().Scaled(1.6)}
+	classes[1].Name = "slower"
+	var members []*fleet.Member
+	for i := range workers {
+		spec, err := engine.ParseSpec(fmt.Sprintf("http://10.%d.%d.%d:8000", i>>16, i>>8&255, i&255))
+		if err != nil {
+			return nil, err
+		}
+		w, err := engine.NewWorker("bench", spec)
+		if err != nil {
+			return nil, err
+		}
+		m := fleet.NewMember(kv.Target{Worker: w.ID, Rank: kv.NoRank}, w, classes[i%len(classes)], g.index.Open(index.HBMThenOneTier))
+		m.SetHealthy(true)
+		m.SetCache(fleet.Cache{Slot: m.Cache().Slot, Known: fleet.ByEvents, Live: true, BlockTokens: blockTokens})
+		m.SetSignals(fleet.Signals{CapacityTokens: fleet.Signal{Value: 8e6, Source: fleet.Configured}})
+		book(m, rng, now.Now())
+		members = append(members, m)
+	}
+	g.view = fleet.NewView(members, []fleet.Served{{Model: engine.Model{ID: model}, Members: members}})
+	g.router = route.New(
+		route.Config{Policy: route.Rhizome, Weights: cost.DefaultWeights(), NearTie: route.DefaultMargins(), Article: cost.DefaultArticle(), Seed: 1},
+		route.Deps{Fleet: g, Index: g.index, Approx: index.NewApprox(index.ApproxConfig{Seed: 1}), Clock: now})
+	g.converse(members, promptTokens, rng)
+	return g, nil
+}
+
+// book puts requests on a member.
+func book(m *fleet.Member, rng *rand.Rand, now clock.Instant) {
+	for range rng.IntN(2*resident + 1) {
+		tokens := 200 + 12_000*rng.Float64()*rng.Float64()
+		b := &fleet.Booking{PromptTokens: tokens, UncachedTokens: tokens, UncachedPairs: cost.Pairs(tokens, 0),
+			OutputTokens: 50 + 500*rng.Float64(), Choices: 1, PredictedTTFT: time.Hour}
+		m.Ledger.Book(now, b)
+		if rng.Float64() < 0.8 {
+			m.Ledger.FirstToken(now, b, 10*time.Millisecond)
+		}
+	}
+}
+
+// converse makes the prompts, and lets workers hold what came before them.
+func (g *ground) converse(members []*fleet.Member, promptTokens int, rng *rand.Rand) {
+	for range conversations {
+		tokens := make([]uint32, promptTokens)
+		for i := range tokens {
+			tokens[i] = rng.Uint32N(128_000)
+		}
+		shared := max(0, promptTokens-tailTokens) / blockTokens
+		for turn := range turns {
+			p := request(append([]uint32(nil), tokens...))
+			for i := shared * blockTokens; i < promptTokens; i++ {
+				p.Tokens[i] = rng.Uint32N(128_000)
+			}
+			g.prompts = append(g.prompts, p)
+			if turn > 0 {
+				continue
+			}
+			var changes []index.Change
+			for _, k := range p.TokenKeys(prompt.Form{BlockTokens: blockTokens})[:shared] {
+				changes = append(changes, index.Change{Key: k, Tier: kv.HBM, Present: true, Whole: true})
+			}
+			for range holders {
+				g.index.Apply(members[rng.IntN(len(members))].Cache().Slot, changes)
+			}
+		}
+	}
+}
+
+func request(tokens []uint32) *prompt.Request {
+	return &prompt.Request{Kind: prompt.Completion, Model: model, Stream: true, N: 1, Prompts: 1, MaxTokens: 200, Tokens: tokens}
+}

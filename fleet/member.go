@@ -148,6 +148,9 @@ func (m *Member) Healthy() bool { return m.healthy.Load() }
 // Cache returns the present view of the cache.
 func (m *Member) Cache() Cache { return *m.cache.Load() }
 
+// CacheAt is Cache without a copy: what it points to must not be changed.
+func (m *Member) CacheAt() *Cache { return m.cache.Load() }
+
 // Outdated reports whether what is known of the cache is that of a process
 // which is no more.
 func (m *Member) Outdated() bool { return m.outdated.Load() }

@@ -101,19 +101,21 @@ type Candidate struct {
 // maxCandidates bounds what is kept of one decision.
 const maxCandidates = 16
 
-func (r *Router) explain(now clock.Instant, q Query, request cost.Request, chosen choice) Explanation {
+// explain tells how r.cands were weighed. It appends the candidates to dst.
+func (r *Router) explain(now clock.Instant, q Query, request cost.Request, chosen choice, dst []Candidate) Explanation {
 	best := &r.cands[chosen.index]
 	e := Explanation{
 		ID: q.ID, AtSeconds: now.Micros() / 1e6, Model: q.Prompt.Model, Policy: r.cfg.Policy,
 		PromptTokens: int(request.PromptTokens), PromptExact: q.Prompt.TextBytes == 0 || best.known.Told, PromptKeys: best.keyed().String(), OutputTokens: int(request.OutputTokens),
 		Worker: best.member.Worker.Spec.URL, Name: best.member.Worker.Spec.ID, Rank: best.member.Target.Rank, Why: chosen.why,
 		CachedTokens: int(best.hit.Tokens()), TTFTMillis: millis(best.expect(request)),
-		Agent: r.agents.state(&q, request.Return), NearTie: chosen.tie, Lease: chosen.lease, ActualPromptTokens: -1, ActualCachedTokens: -1,
+		Agent: r.agents.state(&q, request.Return), NearTie: chosen.tie, Lease: chosen.lease, ActualPromptTokens: -1, ActualCachedTokens: -1, Candidates: dst,
 	}
-	order := make([]int, len(r.cands))
-	for i := range order {
-		order[i] = i
+	order := r.byCost[:0]
+	for i := range r.cands {
+		order = append(order, i)
 	}
+	r.byCost = order
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(r.cands[a].total, r.cands[b].total) })
 	for n, i := range order {
 		if n >= maxCandidates && i != chosen.index {
@@ -147,6 +149,9 @@ type ring struct {
 func newRing(size int) *ring {
 	return &ring{entries: make([]Explanation, size), at: make(map[string]int, size)}
 }
+
+// spare is the memory of the candidates that put will overwrite next.
+func (r *ring) spare() []Candidate { return r.entries[r.next].Candidates[:0] }
 
 func (r *ring) put(e Explanation) {
 	old := &r.entries[r.next]

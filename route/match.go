@@ -22,9 +22,10 @@ const (
 
 // matched is what one member holds of a prompt, before its size is known.
 type matched struct {
-	cache  fleet.Cache
+	cache  *fleet.Cache
 	run    index.Run
 	sure   int        // entries of run that events have confirmed
+	inHBM  int        // leading ones of these in HBM
 	mark   index.Mark // from before the match
 	source string
 	// What run counts: blocks of that form, or chunks.
@@ -45,13 +46,14 @@ func (r *Router) match(members []*fleet.Member, p *prompt.Request) []matched {
 	out := make([]matched, len(members))
 	bySlot := make(map[index.Slot]int, len(members))
 	for i, m := range members {
-		out[i].cache, out[i].mark = m.Cache(), mark
+		out[i].cache, out[i].mark = m.CacheAt(), mark
 		if !m.Outdated() {
 			bySlot[out[i].cache.Slot] = i
 		}
 	}
+	bySent := false
 	for i, m := range members {
-		c := &out[i].cache
+		c := out[i].cache
 		form := prompt.Form{BlockTokens: c.BlockTokens, SaltInRoot: c.SaltInRoot && p.Salt != ""}
 		switch {
 		case c.BlockTokens <= 0 || c.Known != fleet.ByEvents:
@@ -61,9 +63,10 @@ func (r *Router) match(members []*fleet.Member, p *prompt.Request) []matched {
 			out[i].class = prompt.Class(m.RenderClass(p.Model, c.Slot, now))
 			out[i].known = r.deps.Learned.Find(p, out[i].class, form)
 		}
+		bySent = bySent || out[i].form.BlockTokens == 0
 	}
 	found := func(h *index.Hit, i int, source string) {
-		out[i].run, out[i].source, out[i].sure = h.Promised, source, h.Run.Len()
+		out[i].run, out[i].source, out[i].sure, out[i].inHBM = h.Promised, source, h.Run.Len(), h.Run.HBM
 		if members[i].Stalled(now) {
 			out[i].run.HBM, out[i].run.Lower = h.Promised.HBM/2, h.Promised.Lower/2
 		}
@@ -85,10 +88,13 @@ func (r *Router) match(members []*fleet.Member, p *prompt.Request) []matched {
 			}
 		}
 	}
+	if !bySent {
+		return out
+	}
 	keys, chunks := sentKeys(p)
 	hits = r.deps.Approx.Match(keys, func(s index.Slot) index.Horizon {
 		if i, ok := bySlot[s]; ok {
-			return members[i].Horizon(&out[i].cache)
+			return members[i].Horizon(out[i].cache)
 		}
 		return index.Horizon{}
 	}, hits[:0])
@@ -223,14 +229,15 @@ func (r *Router) promise(now clock.Instant, d *Decision, c *candidate) {
 	}
 	if len(keys) > 0 {
 		deadline := now.Add(c.group.promiseLife(d.PredictedTTFT))
-		d.ticket = r.deps.Index.Begin(d.slot, keys, deadline)
+		// What the match found confirmed in HBM needs no promise.
+		d.ticket = r.deps.Index.Begin(d.slot, keys[min(c.inHBM, len(keys)):], deadline)
 		r.peering.promise(d, ticketBegins, deadline)
 	}
-	keys, _ = sentKeys(d.query)
 	d.member.Sent(int(d.booking.UncachedTokens + d.booking.OutputTokens))
-	clock := d.member.Clock(&c.cache)
-	r.deps.Approx.Touch(d.slot, keys, clock)
-	if c.form.BlockTokens == 0 {
+	if c.form.BlockTokens == 0 { // else its events tell all of it
+		keys, _ = sentKeys(d.query)
+		clock := d.member.Clock(&c.cache)
+		r.deps.Approx.Touch(d.slot, keys, clock)
 		r.peering.sent(c, keys, clock)
 	}
 }

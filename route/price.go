@@ -18,6 +18,7 @@ type candidate struct {
 	hit        cost.Hit
 	source     string       // of the hit: fromEvents, fromLearned, fromSent, fromSession or ""
 	sure       int          // blocks of it that are no mere promise
+	inHBM      int          // leading ones of these in HBM
 	told       int          // blocks of it that the index tells of, promises counted
 	discounted int          // tokens taken off it by experience
 	mark       index.Mark   // from before the match
@@ -72,7 +73,7 @@ func (r *Router) priceAll(now clock.Instant, q *Query, members []*fleet.Member, 
 // price scores one member.
 func (r *Router) price(now clock.Instant, c *candidate, h *matched, z *sizing, p *prompt.Request, request cost.Request) {
 	m := c.member
-	c.cache, c.source, c.form, c.known, c.render = h.cache, h.source, h.form, h.known, h.class
+	c.cache, c.source, c.form, c.known, c.render = *h.cache, h.source, h.form, h.known, h.class
 	c.signals, c.inFlight = m.Signals(), m.Ledger.InFlight()
 	r.peering.combine(now, m.Target, &c.signals)
 	c.group = r.classOf(m, p.Model)
@@ -80,8 +81,8 @@ func (r *Router) price(now clock.Instant, c *candidate, h *matched, z *sizing, p
 	r.learnSteps(now, c)
 	c.class = r.constants(m)
 	limit(&c.class, &c.signals)
-	c.class.BudgetTokens = m.BudgetTokens(&h.cache, c.class.BudgetTokens)
-	c.hit, c.sure, c.told, c.mark = h.tokens(z), h.sure, h.run.Len(), h.mark
+	c.class.BudgetTokens = m.BudgetTokens(h.cache, c.class.BudgetTokens)
+	c.hit, c.sure, c.inHBM, c.told, c.mark = h.tokens(z), h.sure, h.inHBM, h.run.Len(), h.mark
 	if z.known && (h.unknown() || z.session.restored && h.endsKnown()) {
 		if hit := r.sessions.fallback(z.session, m, &c.cache, z); hit.Tokens() > c.hit.Tokens() {
 			c.hit, c.source = hit, fromSession

@@ -66,6 +66,7 @@ type Router struct {
 	serving   int         // members that might serve the request under way
 	cands     []candidate // scratch
 	probe     candidate   // scratch of roomOn
+	byCost    []int       // scratch of explain
 	preselection
 	ends []float64 // scratch of size
 }
@@ -157,7 +158,7 @@ func (r *Router) place(now clock.Instant, q Query, request cost.Request, z *sizi
 	chosen := r.choose(now, q, request)
 	d := r.book(now, q, request, z, &r.cands[chosen.index])
 	d.trial = d.member.Circuit.Begin(now)
-	e := r.explain(now, q, request, chosen)
+	e := r.explain(now, q, request, chosen, r.ring.spare())
 	if r.cfg.Policy == ArticleCost {
 		r.harnesses.observe(&q, r.cands[chosen.index].form)
 	}
@@ -184,7 +185,7 @@ func (r *Router) Preview(q Query) (Explanation, error) {
 	request, _ := r.priceAll(now, &q, members, hits)
 	chosen := r.choose(now, q, request)
 	r.turn, *r.source = turn, source
-	return r.explain(now, q, request, chosen), nil
+	return r.explain(now, q, request, chosen, nil), nil
 }
 
 // find returns the members that may serve q, and what each holds of its prompt.

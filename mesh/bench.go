@@ -157,11 +157,16 @@ func Bench(ctx context.Context, cfg BenchConfig) (*BenchReport, error) {
 	return r, nil
 }
 
+// longRings are full a tenth into the run: what grows after that grows for ever.
+// With the default's 256 MiB they would fill all the time.
+const longRings = 16 << 20
+
 // measureLong runs three replicas for long.
 func (r *BenchReport) measureLong(ctx context.Context, cfg BenchConfig) error {
 	l := &LongReport{}
 	m := cfg.sizes.withDefaults().meshes[0]
 	m.opsPerS, m.duration = longOpsPerS, cfg.Long
+	m.rings = longRings
 	m.sample = func(share float64) {
 		now := residentMiB()
 		if share <= 0.1 || l.RSSMiBBegin == 0 {

@@ -64,7 +64,7 @@ func newBenchGround(ctx context.Context, m benchMesh, run *convergence) (*benchG
 
 // whole starts a replica as it ships, with an index.
 func (g *benchGround) whole(ctx context.Context, i int, peers []string, run *convergence) (*Node, string, error) {
-	cfg := Config{Peers: peers, Transport: benchTransport()}
+	cfg := Config{Peers: peers, Transport: benchTransport(), MaxRingBytes: g.m.rings}
 	e, err := transport.Listen(cfg.Transport, transport.Options{Boot: fmt.Sprintf("whole-%d", i)})
 	if err != nil {
 		return nil, "", err

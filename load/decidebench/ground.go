@@ -102,7 +102,7 @@ func (g *ground) converse(members []*fleet.Member, promptTokens int, rng *rand.R
 			}
 			var changes []index.Change
 			for _, k := range p.TokenKeys(prompt.Form{BlockTokens: blockTokens})[:shared] {
-				changes = append(changes, index.Change{Key: k, Tier: kv.HBM, Present: true})
+				changes = append(changes, index.Change{Key: k, Tier: kv.HBM, Present: true, Whole: true})
 			}
 			for range holders {
 				g.index.Apply(members[rng.IntN(len(members))].Cache().Slot, changes)

@@ -27,6 +27,7 @@ func main() {
 type commands struct {
 	Load    loadCommand    `cmd:"" help:"Replay a trace against one or more routers, in the same run, and compare them."`
 	Sim     simCommand     `cmd:"" help:"Play policies against modelled engines in virtual time and compare them."`
+	Chaos   chaosCommand   `cmd:"" help:"Break a mesh of replicas on purpose and judge what comes of it."`
 	Tune    tuneCommand    `cmd:"" help:"Search the rates of the cost, or a peer's parameters, that do best on the tuning scenarios."`
 	Bench   benchCommand   `cmd:"" help:"Measure a part of the house."`
 	Version versionCommand `cmd:"" help:"Print the version."`

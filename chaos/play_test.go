@@ -1,0 +1,64 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+)
+
+// stub plays whatever it is told to.
+type stub struct {
+	place Place
+	ready error
+	run   func(s *Scenario, seed uint64) (*History, error)
+}
+
+func (g stub) Place() Place { return g.place }
+func (g stub) Ready() error { return g.ready }
+func (g stub) Run(_ context.Context, s *Scenario, seed uint64) (*History, error) {
+	return g.run(s, seed)
+}
+
+func TestPlaySumsUp(t *testing.T) {
+	a, h := fine()
+	b, c, d := *a, *a, *a
+	a.Name, b.Name, c.Name, d.Name = "a", "b", "c", "d"
+	c.Grounds, d.Grounds = []Place{Real}, []Place{Bubble}
+	all := []Scenario{*a, b, c, d}
+	pure := stub{place: Pure, run: func(s *Scenario, seed uint64) (*History, error) {
+		if s.Name == "b" && seed == 2 {
+			return &History{}, nil // no request was made
+		}
+		return h, nil
+	}}
+	real := stub{place: Real, ready: errors.New("no rights"), run: nil}
+	seen := 0
+	results, err := Play(t.Context(), all, []Ground{pure, real}, Options{Seeds: 2, Progress: func(string) { seen++ }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(results) != 5 || seen != 5 || Runs(all, []Ground{pure, real}, Options{Seeds: 2}) != 5 {
+		t.Errorf("%d results, progress of %d", len(results), seen)
+	}
+	sum := Sum(all, results)
+	if sum.Scenarios != 4 || sum.Passed != 1 || !slices.Equal(sum.Failed, []string{"b", "c", "d"}) {
+		t.Errorf("%+v; a ground that is not ready and a scenario that nobody played have not passed", sum)
+	}
+	if n := len(Playable(all, []Place{Pure, Real})); n != 3 {
+		t.Errorf("%d scenarios can be played on pure and real", n)
+	}
+}
+
+// TestUnknownLeasesStayOpen: an operation whose answer never came may have
+// happened, at any time since, or not at all.
+func TestUnknownLeasesStayOpen(t *testing.T) {
+	s, h := fine()
+	h.Leases = append(h.Leases,
+		LeaseOp{Client: 3, Key: "k", Kind: "acquire", Call: 9, Return: 10, Unknown: true, Holder: 3, Gen: 1, Index: 9, OK: true},
+		LeaseOp{Client: 4, Key: "k", Kind: "acquire", Call: 9, Return: 10, Unknown: true},
+		LeaseOp{Client: 2, Key: "k", Kind: "read", Call: 30, Return: 31, Holder: 3, Gen: 1, Index: 9, OK: true})
+	for _, v := range leasesLinear().Check(s, h) {
+		t.Error(v.What)
+	}
+}

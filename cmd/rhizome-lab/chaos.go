@@ -1,0 +1,177 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/rhizome-router/rhizome/chaos"
+	"github.com/rhizome-router/rhizome/chaos/pure"
+	"github.com/rhizome-router/rhizome/chaos/report"
+	"github.com/rhizome-router/rhizome/load"
+	simreport "github.com/rhizome-router/rhizome/sim/report"
+)
+
+type chaosCommand struct {
+	Suite    string   `help:"What to play: quick or standard." default:"quick"`
+	Scenario string   `help:"Play these scenarios instead, by name, separated by commas."`
+	Ground   []string `help:"Where to play them: pure, bubble, real, or all. Each scenario is played where it is required." default:"pure"`
+	Seeds    int      `help:"Runs of each scenario on the pure ground." default:"1"`
+	JSON     bool     `help:"Print results as JSON lines; the last one is the summary."`
+	Report   string   `help:"Write a page with timelines to this file." type:"path"`
+	Save     string   `help:"Make failing schedules of the pure ground small and write them into this directory." type:"path"`
+	List     bool     `help:"List the scenarios and play nothing."`
+}
+
+// shrinkTries bounds the runs for making one failing schedule small.
+const shrinkTries = 200
+
+func (c *chaosCommand) Run(sh *shell) error {
+	scenarios, grounds, err := c.chosen()
+	if err != nil {
+		return err
+	}
+	if c.List {
+		for i := range scenarios {
+			fmt.Fprintf(sh.stdout, "%-20s %-18s %s\n", scenarios[i].Name, join(scenarios[i].Grounds), scenarios[i].Doc)
+		}
+		return nil
+	}
+	o := chaos.Options{Seeds: c.Seeds}
+	finish := func() {}
+	if load.IsTerminal(sh.stderr) {
+		var step func(int, string)
+		step, finish = simreport.Progress(sh.stderr, chaos.Runs(scenarios, grounds, o))
+		o.Progress = func(label string) { step(1, label) }
+	}
+	results, err := chaos.Play(sh.ctx, scenarios, grounds, o)
+	finish()
+	if err != nil {
+		return err
+	}
+	if err := c.write(sh, scenarios, results); err != nil {
+		return err
+	}
+	if err := c.save(sh, scenarios, results); err != nil {
+		return err
+	}
+	if sum := chaos.Sum(scenarios, results); len(sum.Failed) > 0 || sum.Scenarios == 0 {
+		return fmt.Errorf("%d of %d scenarios failed: %s", len(sum.Failed), sum.Scenarios, strings.Join(sum.Failed, ", "))
+	}
+	return nil
+}
+
+// chosen returns what is to be played where.
+func (c *chaosCommand) chosen() ([]chaos.Scenario, []chaos.Ground, error) {
+	if c.Seeds < 1 || c.Seeds > 10_000 {
+		return nil, nil, fmt.Errorf("--seeds %d: give 1 to 10000", c.Seeds)
+	}
+	scenarios, err := chaos.Suite(c.Suite)
+	if c.Scenario != "" {
+		scenarios, err = chaos.Find(c.Scenario)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	var grounds []chaos.Ground
+	var places []chaos.Place
+	for _, p := range chaos.Places() {
+		if slices.Contains(c.Ground, string(p)) || slices.Contains(c.Ground, "all") {
+			places, grounds = append(places, p), append(grounds, groundOf(p))
+		}
+	}
+	for _, name := range c.Ground {
+		if name != "all" && !slices.Contains(chaos.Places(), chaos.Place(name)) {
+			return nil, nil, fmt.Errorf("--ground %s: give pure, bubble, real or all", name)
+		}
+	}
+	can := chaos.Playable(scenarios, places)
+	if c.Scenario != "" && len(can) < len(scenarios) {
+		return nil, nil, fmt.Errorf("--scenario %s: not all of them are played on %s; see --list", c.Scenario, join(places))
+	}
+	return can, grounds, nil
+}
+
+// groundOf returns a ground, one that is never ready if it is not in this
+// program.
+func groundOf(p chaos.Place) chaos.Ground {
+	if p == chaos.Pure {
+		return pure.Ground{}
+	}
+	return absent{Ground: pure.Ground{}, place: p}
+}
+
+// absent is a ground that this program does not have.
+type absent struct {
+	chaos.Ground
+	place chaos.Place
+}
+
+func (a absent) Place() chaos.Place { return a.place }
+func (a absent) Ready() error {
+	return fmt.Errorf("this program has no %s ground", a.place)
+}
+
+func join[S ~string](all []S) string {
+	parts := make([]string, len(all))
+	for i := range all {
+		parts[i] = string(all[i])
+	}
+	return strings.Join(parts, ",")
+}
+
+// write prints the results, and the page if one is wanted.
+func (c *chaosCommand) write(sh *shell, scenarios []chaos.Scenario, results []chaos.Result) error {
+	if c.JSON {
+		enc := json.NewEncoder(sh.stdout)
+		for i := range results {
+			if err := enc.Encode(&results[i]); err != nil {
+				return fmt.Errorf("print results: %w", err)
+			}
+		}
+		if err := enc.Encode(chaos.Sum(scenarios, results)); err != nil {
+			return fmt.Errorf("print results: %w", err)
+		}
+	} else {
+		report.Text(sh.stdout, results)
+	}
+	if c.Report == "" {
+		return nil
+	}
+	f, err := os.Create(c.Report)
+	if err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	err = report.HTML(f, scenarios, results, report.Meta{Command: strings.Join(append([]string{"rhizome-lab"}, sh.args...), " "), Commit: commit()})
+	return errors.Join(err, f.Close())
+}
+
+// save makes what failed on the pure ground small, one run of each scenario, and
+// writes it down.
+func (c *chaosCommand) save(sh *shell, scenarios []chaos.Scenario, results []chaos.Result) error {
+	if c.Save == "" {
+		return nil
+	}
+	done := make(map[string]bool)
+	for i := range results {
+		r := &results[i]
+		if r.Place != chaos.Pure || len(r.Violations) == 0 || done[r.Scenario] {
+			continue
+		}
+		done[r.Scenario] = true
+		s := scenarios[slices.IndexFunc(scenarios, func(s chaos.Scenario) bool { return s.Name == r.Scenario })]
+		small, err := pure.Shrink(sh.ctx, s, r.Seed, shrinkTries)
+		if err != nil {
+			return err
+		}
+		path, err := small.Save(c.Save)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(sh.stderr, "%s: %d faults of %d are left in %s\n", r.Scenario, len(small.Scenario.Faults), len(s.Faults), path)
+	}
+	return nil
+}

@@ -27,7 +27,7 @@ type benchMesh struct {
 	held     int // blocks of an engine's cache
 	opsPerS  int
 	duration time.Duration
-	rings    int // bytes of each replica's, see Config.MaxRingBytes; 0 means the default
+	rings    int                 // bytes of each replica's, see Config.MaxRingBytes; 0 means the default
 	sample   func(share float64) // called about every second; may be nil
 }
 

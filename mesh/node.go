@@ -33,8 +33,8 @@ type Deps struct {
 	// Joining says of a driver's replica that others may be there already, as one
 	// with an Endpoint always takes it: see core.Config.
 	Joining bool
-	Clock clock.Clock
-	Log   *slog.Logger
+	Clock   clock.Clock
+	Log     *slog.Logger
 	// Lookup resolves a host's addresses. Default: the machine's resolver.
 	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 	// StreamLog bounds the streams; Seed is that of random choices.

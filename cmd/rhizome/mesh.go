@@ -45,7 +45,7 @@ func (r *replica) agree(cfg config.Config, since clock.Clock, seed uint64, regis
 		Fence: func(dead lease.Origin) {
 			r.node.Do(func(now clock.Instant, c *core.Core) { c.Fence(now, core.Replica{Name: dead.Name, Inc: dead.Inc}) })
 		},
-		Low: func() uint64 { return r.router.LowestPromise() },
+		Low:   func() uint64 { return r.router.LowestPromise() },
 		Marks: r.marks,
 		Checkpoint: func(lows []lease.Low, marks []lease.StreamMark) {
 			agreed := make([]core.StreamMark, len(marks))

@@ -109,6 +109,12 @@ func (x *Index) Promised(no Ticket) []kv.Key {
 	return nil
 }
 
+// Promises reports whether slot s is promised to hold a block, and was not
+// confirmed to.
+func (x *Index) Promises(s Slot, k kv.Key) bool {
+	return x.slots.Load().state(s).open() && x.holder(s, 0, k)&promised != 0
+}
+
 // StillPromised returns those of an open ticket's blocks that were not confirmed
 // since it began.
 func (x *Index) StillPromised(no Ticket) []kv.Key {

@@ -71,6 +71,9 @@ func (w *world) everyMeshTick() {
 // replay it.
 func (w *world) history(worker int) (life int, batches []*policy.Batch) {
 	k := w.workers[worker]
+	if w.stage != nil && w.stage.cfg.NoReplay {
+		return k.boot, nil
+	}
 	return k.boot, k.said
 }
 

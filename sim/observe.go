@@ -94,6 +94,8 @@ type wire struct {
 	rand      *rand.Rand
 	delay     time.Duration
 	loss      float64
+	spread    time.Duration // delays are even up to this, not around delay; 0: around delay
+	forgets   bool          // nothing is replayed
 	lastAt    float64
 	connected bool
 }
@@ -101,14 +103,21 @@ type wire struct {
 // replayMicros is how long it takes to notice a lost batch and get it again.
 const replayMicros = 250_000
 
-// arrival returns when a batch sent at a moment arrives.
-func (w *wire) arrival(at float64) float64 {
-	t := at + float64(w.delay.Microseconds())*(0.5+w.rand.ExpFloat64()/2)
+// arrival returns when a batch sent at a moment arrives, or that it is lost.
+func (w *wire) arrival(at float64) (t float64, lost bool) {
+	if w.spread > 0 {
+		t = at + micros(w.spread)*w.rand.Float64()
+	} else {
+		t = at + float64(w.delay.Microseconds())*(0.5+w.rand.ExpFloat64()/2)
+	}
 	if w.loss > 0 && w.rand.Float64() < w.loss {
+		if w.forgets {
+			return 0, true
+		}
 		t += replayMicros
 	}
 	w.lastAt = max(w.lastAt, t)
-	return w.lastAt
+	return w.lastAt, false
 }
 
 // look is what a scrape of a worker shows, by profile.

@@ -150,7 +150,10 @@ func (p *product) Done(_ clock.Instant, id uint64, u policy.Usage) {
 	delete(p.live, id)
 	o := route.Outcome{Result: route.Completed, Usage: route.Usage{
 		Known: true, PromptTokens: u.PromptTokens, CachedTokens: u.CachedTokens, CompletionTokens: u.CompletionTokens}}
-	if u.Failed {
+	switch {
+	case u.Refused:
+		o = route.Outcome{Result: route.Busy}
+	case u.Failed:
 		o = route.Outcome{Result: route.Failed}
 	}
 	p.router.Done(d, o)

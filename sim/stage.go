@@ -21,6 +21,13 @@ type StageConfig struct {
 	Until, End, Limit time.Duration
 	// Quiet is how long it goes on at least after the last request ended.
 	Quiet time.Duration
+	// Refuse is the share of requests that workers turn away for want of room.
+	Refuse float64
+	// EventSpread is how late events are at most, and on average half that; 0: as
+	// the scenario's network has it.
+	EventSpread time.Duration
+	// NoReplay: batches that were lost are not to be had again.
+	NoReplay bool
 }
 
 // Stage is a run of the product whose course someone else directs: replicas die
@@ -36,6 +43,7 @@ type Stage struct {
 	scribes []*crdt.Stream // what each worker's present life said, all of it
 	lives   []WorkerLife
 	ended   time.Duration // when the last request did
+	stays   func() bool   // whether the world goes on for the director's sake; nil: no
 }
 
 // Course is how one request went.
@@ -80,6 +88,7 @@ func NewStage(cfg StageConfig) (*Stage, error) {
 		return nil, err
 	}
 	s.w.stage = s
+	s.forget()
 	s.courses = make([]*Course, len(plan.Jobs))
 	for range sc.Replicas {
 		s.ways = append(s.ways, make([]Way, sc.Replicas))
@@ -97,6 +106,15 @@ func NewStage(cfg StageConfig) (*Stage, error) {
 		s.every(watchEvery, s.watch)
 	}
 	return s, nil
+}
+
+// forget makes the wires lose for good what they lose, if nothing is replayed.
+func (s *Stage) forget() {
+	for _, r := range s.w.replicas {
+		for i := range r.wires {
+			r.wires[i].forgets, r.wires[i].spread = s.cfg.NoReplay, s.cfg.EventSpread
+		}
+	}
 }
 
 func newScribe() *crdt.Stream {
@@ -139,7 +157,9 @@ func (s *Stage) Courses() []*Course {
 func (s *Stage) Lives() []WorkerLife { return s.lives }
 
 // going reports whether the world has to go on though no request is open.
-func (s *Stage) going() bool { return s != nil && s.Now() < max(s.cfg.End, s.ended+s.cfg.Quiet) }
+func (s *Stage) going() bool {
+	return s != nil && (s.Now() < max(s.cfg.End, s.ended+s.cfg.Quiet) || s.stays != nil && s.stays())
+}
 
 // over reports whether it may not go on though some are.
 func (s *Stage) over() bool { return s != nil && s.Now() >= s.cfg.Limit }
@@ -346,6 +366,12 @@ func (s *Stage) mutes(k *worker, b *policy.Batch) bool {
 	}
 	s.scribes[k.n].Apply(b.Seq, b.Ops, noChange)
 	return s.mute[k.n]
+}
+
+// refuses reports whether a worker turns a request away that was sent to it.
+func (s *Stage) refuses(f *flight) bool {
+	const parts = 1 << 20
+	return s != nil && s.cfg.Refuse > 0 && float64(draw(s.w.seed, "refuse", f.request.ID<<8|uint64(f.attempts))%parts) < s.cfg.Refuse*parts
 }
 
 // awake reports whether a replica's process runs.

@@ -186,7 +186,11 @@ func (w *world) submit(i int, now float64) {
 	}
 	k := f.worker
 	if !k.up {
-		w.lost(i, now, true)
+		w.unreachable(i, now)
+		return
+	}
+	if w.stage.refuses(f) {
+		w.lost(i, now, policy.Usage{Failed: true, Refused: true})
 		return
 	}
 	w.advance(k, now)
@@ -205,15 +209,19 @@ func (w *world) submit(i int, now float64) {
 	w.arm(k)
 }
 
-// lost is the end of an attempt on a worker that is no more. What has not been
-// answered yet goes to another one, as a gateway does it.
-func (w *world) lost(i int, now float64, unreachable bool) {
+// unreachable is the end of an attempt on a worker that is no more.
+func (w *world) unreachable(i int, now float64) {
+	f := &w.flights[i]
+	f.replica.router.Up(w.instant(now), f.worker.n, false)
+	w.lost(i, now, policy.Usage{Failed: true})
+}
+
+// lost is the end of an attempt that came to nothing. What has not been answered
+// yet goes to another worker, as a gateway does it.
+func (w *world) lost(i int, now float64, how policy.Usage) {
 	f := &w.flights[i]
 	r := f.replica
-	if unreachable {
-		r.router.Up(w.instant(now), f.worker.n, false)
-	}
-	r.router.Done(w.instant(now), f.request.ID, policy.Usage{Failed: true})
+	r.router.Done(w.instant(now), f.request.ID, how)
 	w.tell(r, now)
 	if f.first > 0 || f.attempts >= maxAttempts {
 		w.end(i, now, true)
@@ -268,7 +276,7 @@ func (w *world) happened(k *worker, e *model.Event) {
 		i, attempt := int(e.ID-1), w.flights[e.ID-1].attempts
 		w.on(w.flights[i].replica, e.At+w.nature.responseMicros, func(now float64) {
 			if f := &w.flights[i]; f.attempts == attempt && !f.ended {
-				w.lost(i, now, true)
+				w.unreachable(i, now)
 			}
 		})
 	case model.FirstToken:
@@ -341,7 +349,10 @@ func (w *world) publish(k *worker, at float64, b *policy.Batch) {
 		if r.mesh != nil && !r.mesh.reads[k.n] {
 			continue
 		}
-		arrives := r.wires[k.n].arrival(max(at, float64(w.clock.Now())/1e3))
+		arrives, lost := r.wires[k.n].arrival(max(at, float64(w.clock.Now())/1e3))
+		if lost {
+			continue
+		}
 		w.on(r, arrives, func(now float64) {
 			if k.boot == boot {
 				r.router.Events(w.instant(now), k.n, b)

@@ -17,33 +17,37 @@ import (
 )
 
 type simCommand struct {
-	Trace    string  `help:"Mooncake trace (JSON lines) that the conversation scenarios play; default: the shipped excerpt, 500 requests." type:"existingfile" placeholder:"FILE"`
-	Scenario string  `help:"Scenarios to play, comma-separated; --list shows them. With --suite: only those of it. Default: the whole trace (without --trace: its excerpt), or with --sessions so many agents in closed loop." placeholder:"NAME,…"`
-	Suite    string  `help:"Play a suite of scenarios: quick, standard or full." placeholder:"NAME"`
-	Policies string  `help:"Policies to play, comma-separated; --list shows them. Default: all, or the suite's." placeholder:"NAME,…"`
-	Ablate   bool    `help:"Play rhizome without each of its terms in turn, and with those that are off by default, and print what that changes."`
-	Workers  int     `help:"Workers in the fleet." placeholder:"N"`
-	Preset   string  `help:"What the workers are; --list shows the presets." placeholder:"NAME"`
-	Speed    float64 `help:"Compress the time of open-loop work." placeholder:"X"`
-	Sessions int     `help:"Agents in closed loop." placeholder:"N"`
-	Announce bool    `help:"Agents name their workflow with every request."`
-	Replicas int     `help:"Routers that share the work, each request going to one drawn at random." placeholder:"N"`
-	Seeds    int     `help:"Play seeds 1 to N. A single one gives no intervals. Default 3, or the suite's." placeholder:"N"`
-	Column   string  `help:"What the routers know of the workers' constants: oracle, learned or misspecified. Default learned, or the suite's." placeholder:"NAME"`
-	Capacity bool    `help:"Also search the highest speed at which goodput is at least 95 %."`
-	Limit    int     `help:"Play only so many requests." placeholder:"N"`
-	NoHold   bool    `help:"Send turns of a trace at their own time, even if the turn before has not been answered."`
-	Block    int     `help:"Tokens in a KV block; smaller ones are slower to simulate." placeholder:"N"`
-	JSON     bool    `help:"Print JSON on standard output."`
-	CSV      string  `name:"csv" help:"Also write the table as CSV." placeholder:"FILE"`
-	Report   string  `help:"Also write a page with plots, one HTML file that needs nothing else." placeholder:"FILE"`
-	Markdown string  `help:"Also write a summary, ours beside the best peers, as a Markdown table." placeholder:"FILE"`
-	List     bool    `help:"List scenarios, policies and presets, and do nothing."`
+	Trace       string  `help:"Mooncake trace (JSON lines) that the conversation scenarios play; default: the shipped excerpt, 500 requests." type:"existingfile" placeholder:"FILE"`
+	Scenario    string  `help:"Scenarios to play, comma-separated; --list shows them. With --suite: only those of it. Default: the whole trace (without --trace: its excerpt), or with --sessions so many agents in closed loop." placeholder:"NAME,…"`
+	Suite       string  `help:"Play a suite of scenarios: quick, standard or full." placeholder:"NAME"`
+	Policies    string  `help:"Policies to play, comma-separated; --list shows them. Default: all, or the suite's." placeholder:"NAME,…"`
+	Ablate      bool    `help:"Play rhizome without each of its terms in turn, and with those that are off by default, and print what that changes."`
+	Workers     int     `help:"Workers in the fleet." placeholder:"N"`
+	Preset      string  `help:"What the workers are; --list shows the presets." placeholder:"NAME"`
+	Speed       float64 `help:"Compress the time of open-loop work." placeholder:"X"`
+	Sessions    int     `help:"Agents in closed loop." placeholder:"N"`
+	Announce    bool    `help:"Agents name their workflow with every request."`
+	Replicas    int     `help:"Routers that share the work, each request going to one drawn at random." placeholder:"N"`
+	Seeds       int     `help:"Play seeds 1 to N. A single one gives no intervals. Default 3, or the suite's." placeholder:"N"`
+	Column      string  `help:"What the routers know of the workers' constants: oracle, learned or misspecified. Default learned, or the suite's." placeholder:"NAME"`
+	Capacity    bool    `help:"Also search the highest speed at which goodput is at least 95 %."`
+	Speculation bool    `help:"Play what indexes are worth while events are late or lost, and workers and replicas die; only --seeds and --json count beside it."`
+	Limit       int     `help:"Play only so many requests." placeholder:"N"`
+	NoHold      bool    `help:"Send turns of a trace at their own time, even if the turn before has not been answered."`
+	Block       int     `help:"Tokens in a KV block; smaller ones are slower to simulate." placeholder:"N"`
+	JSON        bool    `help:"Print JSON on standard output."`
+	CSV         string  `name:"csv" help:"Also write the table as CSV." placeholder:"FILE"`
+	Report      string  `help:"Also write a page with plots, one HTML file that needs nothing else." placeholder:"FILE"`
+	Markdown    string  `help:"Also write a summary, ours beside the best peers, as a Markdown table." placeholder:"FILE"`
+	List        bool    `help:"List scenarios, policies and presets, and do nothing."`
 }
 
 func (c *simCommand) Run(sh *shell) error {
 	if c.List {
 		return listSim(sh.stdout)
+	}
+	if c.Speculation {
+		return c.speculate(sh)
 	}
 	p, err := c.plan()
 	if err != nil {

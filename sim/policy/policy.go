@@ -73,8 +73,9 @@ type Choice struct {
 // Usage is what a finished answer tells.
 type Usage struct {
 	PromptTokens, CachedTokens, CompletionTokens int
-	// Failed says that the answer broke off.
-	Failed bool
+	// Failed says that the answer broke off, Refused that the worker would not
+	// begin with it, for want of room.
+	Failed, Refused bool
 }
 
 // Batch is what one engine step did to a worker's cache.

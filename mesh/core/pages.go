@@ -150,8 +150,8 @@ func (c *Core) setRow(now clock.Instant, from *peer, t Table, r crdt.Register) {
 	if !c.tables[t].Merge(r) {
 		return
 	}
-	if t == Boots {
-		c.rebooted(now, r.Key)
+	if t == Boots && c.rebooted(now, r.Key) && from != nil {
+		from.behind = true // what it told of this life before was not listened to
 	}
 	c.sink.Row(t, r)
 	if from == nil {

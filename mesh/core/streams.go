@@ -26,6 +26,7 @@ type stream struct {
 	asked   string        // the peer that was asked for what is missing
 	askedAt clock.Instant
 	gapAt   clock.Instant // since when batches wait for others; 0: none do
+	ahead   string        // the peer that sent the last of them
 	further uint64        // how far a peer's vector said that peer is
 	by      string        // that peer
 	skip    *skipping
@@ -188,17 +189,20 @@ func (c *Core) Booted(now clock.Instant, t kv.Target, b kv.Boot, note string) {
 	c.Set(now, Boots, TargetKey(t), uint64(b), value)
 }
 
-// rebooted follows a change of the table Boots.
-func (c *Core) rebooted(now clock.Instant, key string) {
+// rebooted follows a change of the table Boots, and reports whether nothing is
+// known of the life that is current now.
+func (c *Core) rebooted(now clock.Instant, key string) (unknown bool) {
 	t, ok := TargetOf(key)
 	if !ok {
-		return
+		return false
 	}
+	unknown = true
 	boot, _ := c.Boot(t)
 	for src := range crdt.Source(numSources) {
 		at := source{t, src}
 		old, shown := c.current[at]
 		if shown && old.Boot == boot {
+			unknown = false
 			continue
 		}
 		if shown {
@@ -206,11 +210,13 @@ func (c *Core) rebooted(now clock.Instant, key string) {
 			delete(c.current, at)
 		}
 		if s := c.streams[crdt.StreamID{Target: t, Source: src, Boot: boot}]; s != nil {
+			unknown = false
 			c.show(at, s)
 		} else if shown {
 			c.sink.Replaced(crdt.StreamID{Target: t, Source: src, Boot: boot}, nil)
 		}
 	}
+	return unknown
 }
 
 const numSources = 3

@@ -115,9 +115,9 @@ func (c *Core) forgetAsked(name string) {
 	}
 }
 
-// lookForGaps asks for the batches that others wait for, from whoever reads the
-// engine, and otherwise anyone; and exchanges vectors with peers from which
-// something was lost.
+// lookForGaps asks for the batches that others wait for, from whoever sent those,
+// else the reader of the engine, and otherwise anyone; and exchanges vectors with
+// peers from which something was lost.
 func (c *Core) lookForGaps(now clock.Instant) {
 	for _, name := range c.names {
 		if p := c.peers[name]; p.up && p.behind && now.Sub(p.vectorAt) >= 20*c.cfg.Batch {
@@ -134,9 +134,12 @@ func (c *Core) lookForGaps(now clock.Instant) {
 		if s.gapAt == 0 || now.Sub(s.gapAt) < gapPatience || s.asked != "" && now.Sub(s.askedAt) < patience {
 			continue
 		}
-		first, _ := c.Reader(s.id.Target.Worker)
-		p := c.peers[first]
-		if p == nil || !p.up || s.asked == first {
+		p := c.peers[s.ahead]
+		if p == nil || !p.up || s.asked == s.ahead {
+			first, _ := c.Reader(s.id.Target.Worker)
+			p = c.peers[first]
+		}
+		if p == nil || !p.up || s.asked == p.name {
 			p = c.anyPeer()
 		}
 		if p != nil {
@@ -280,7 +283,7 @@ func (c *Core) takeEntries(now clock.Instant, p *peer, n numbered, first uint64,
 		}
 		first, entries = e.To+1, rest
 	}
-	if s.gapAt == 0 {
+	if s.ahead = p.name; s.gapAt == 0 {
 		s.asked = ""
 		c.chase(now, s)
 	}

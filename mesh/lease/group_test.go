@@ -319,3 +319,39 @@ func TestClustersMeet(t *testing.T) {
 		}
 	})
 }
+
+// TestTablesAreEqualSoonAfterACut: a voter that was cut off has the others' table
+// within 2 s of membership being whole, however long it was away.
+func TestTablesAreEqualSoonAfterACut(t *testing.T) {
+	for _, away := range []time.Duration{5 * time.Second, 20 * time.Second, 60 * time.Second} {
+		t.Run(away.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPond(t, 3)
+				defer p.close()
+				p.within(20*time.Second, "three vote", func() bool { return agreed(3, p.all...) })
+				leader := leaderOf(p.all...)
+				i := slices.IndexFunc(p.all, func(r *replica) bool { return r != leader })
+				cut := p.all[i]
+				for _, r := range p.all {
+					if r != cut {
+						p.net.Partition([]netip.AddrPort{cut.addr}, []netip.AddrPort{r.addr})
+					}
+				}
+				for end := time.Now().Add(away); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+					leader.Propose(acquire(1, 1)) // something is agreed on all the while
+				}
+				p.net.Heal()
+				if _, err := leader.Do(t.Context(), acquire(7, 42)); err != nil {
+					t.Fatal(err)
+				}
+				took := p.within(30*time.Second, "the tables are equal", func() bool {
+					return !slices.ContainsFunc(p.all, func(r *replica) bool { return r.Status().Digest != leader.Status().Digest })
+				})
+				if took > 4500*time.Millisecond { // 2.5 s for membership
+					t.Errorf("equal after %v", took)
+				}
+				t.Logf("equal %v after the end of the cut", took)
+			})
+		})
+	}
+}

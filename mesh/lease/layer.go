@@ -15,6 +15,8 @@ import (
 // what is left of one can't speak into another.
 type port struct {
 	plane raft.StreamLayer
+	// here says that a live replica runs Raft at an address.
+	here func(raft.ServerAddress) bool
 
 	mu  sync.Mutex
 	now *layer // that takes streams; nil: nobody
@@ -93,8 +95,28 @@ type layer struct {
 
 var _ raft.StreamLayer = (*layer)(nil)
 
+// absentWait bounds how long a dial waits for a replica that is not here.
+const (
+	absentWait = 5 * time.Second
+	absentLook = 50 * time.Millisecond
+)
+
+// await waits for a replica that is not here to come back. Raft waits twice as
+// long after each attempt that failed, up to 10 s (raft 1.8.0, backoff), and
+// nothing wakes it when the peer is back; so few attempts should fail.
+func (l *layer) await(addr raft.ServerAddress) {
+	for end := time.Now().Add(absentWait); !l.port.here(addr) && time.Now().Before(end); {
+		select {
+		case <-l.done:
+			return
+		case <-time.After(absentLook):
+		}
+	}
+}
+
 // Dial is part of raft.StreamLayer.
 func (l *layer) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	l.await(addr)
 	c, err := l.port.plane.Dial(addr, timeout)
 	if err != nil {
 		return nil, err

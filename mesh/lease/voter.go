@@ -100,7 +100,8 @@ func (w lines) Write(b []byte) (int, error) {
 // stop ends it and waits.
 func (v *voter) stop() error {
 	v.ready.Store(false)
-	err := errors.Join(v.raft.Shutdown().Error(), v.net.Close())
+	end := v.raft.Shutdown()
+	err := errors.Join(v.net.Close(), end.Error()) // dials wait until their layer is closed
 	close(v.done)
 	v.watcher.Wait()
 	return err

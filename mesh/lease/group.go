@@ -87,8 +87,8 @@ type Group struct {
 	gone      chan struct{}
 	leader    atomic.Pointer[lead]
 	addresses atomic.Pointer[map[string]raft.ServerAddress] // of servers
-	answering sync.WaitGroup
-	reads     chan struct{} // a slot for each that is answered
+	work      sync.WaitGroup                                // answers to reads, and the change that is under way
+	reads     chan struct{}                                 // a slot for each that is answered
 	counts    counts
 }
 
@@ -202,7 +202,7 @@ func (g *Group) Run(ctx context.Context) error {
 		err = errors.Join(err, v.stop())
 	}
 	err = errors.Join(err, g.deps.Plane.Close())
-	g.answering.Wait()
+	g.work.Wait()
 	wg.Wait()
 	return err
 }
@@ -326,141 +326,6 @@ func public(servers []server) []Server {
 		all = append(all, Server(s))
 	}
 	return all
-}
-
-// take does what was planned.
-func (g *Group) take(now clock.Instant, s step) {
-	log := g.deps.Log
-	v := g.voter.Load()
-	switch s.do {
-	case begin:
-		log.Warn("begin a cluster for leases", "from generation", g.own.Gen, "index", g.own.Index)
-		g.stopVoter()
-		g.start(now, Cluster(g.rand.Uint64()|1), true)
-	case follow:
-		log.Info("follow another cluster for leases", "cluster", s.to)
-		if v != nil && g.watch.lastSeen != nil && now.Sub(g.watch.leader) >= reviveAfter {
-			g.bring()
-		}
-		g.stopVoter()
-		g.own.Cluster = s.to
-	case yield:
-		if g.own.YieldTo != s.to {
-			log.Warn("end the own cluster for leases for another", "cluster", s.to)
-			g.own.YieldTo = s.to
-		} else if now.Sub(g.told) > 0 { // the others were told
-			g.bring()
-			g.stopVoter()
-			g.own.Cluster, g.own.YieldTo = s.to, 0
-		}
-	case retire:
-		log.Info("vote no more")
-		g.stopVoter()
-	case invite:
-		g.deps.Node.Tell(s.name, core.Agreement, inviteWords(g.own.Cluster))
-	case add:
-		g.addedAt = v.raft.CommitIndex()
-		g.alter(s, func() error {
-			return v.raft.AddNonvoter(raft.ServerID(s.id), g.addressNow(s.id), 0, changeTimeout).Error()
-		})
-	case promote:
-		g.alter(s, func() error {
-			return v.raft.AddVoter(raft.ServerID(s.id), g.addressNow(s.id), 0, changeTimeout).Error()
-		})
-	case remove:
-		g.alter(s, func() error { return v.raft.RemoveServer(raft.ServerID(s.id), 0, changeTimeout).Error() })
-	case transfer:
-		g.alter(s, func() error { return v.raft.LeadershipTransfer().Error() })
-	}
-}
-
-// alter changes the voters, unless a change is under way.
-func (g *Group) alter(s step, f func() error) {
-	if g.change != nil {
-		select {
-		case err := <-g.change:
-			if err != nil {
-				g.deps.Log.Info("the voters did not change", "err", err)
-			}
-		default:
-			return
-		}
-	}
-	done := make(chan error, 1)
-	g.change = done
-	g.deps.Log.Info("change who votes on leases", "what", s.do, "server", s.id)
-	go func() { done <- f() }()
-}
-
-// start runs Raft in a cluster, as a server that never was before.
-func (g *Group) start(now clock.Instant, cluster Cluster, first bool) {
-	g.servers++
-	id := fmt.Sprintf("%s/%d", g.deps.Self, g.servers)
-	m := newMachine(NewState(), g.applied)
-	v, err := startVoter(g.port, cluster, id, first, g.cfg.Heartbeat, m, g.address, g.deps.Log)
-	if err != nil {
-		g.deps.Log.Error("no part in agreeing on leases", "err", err)
-		return
-	}
-	v.began = now
-	g.own.Cluster, g.own.Server, g.own.YieldTo = cluster, id, 0
-	var legacy legacy
-	if first {
-		legacy.copy, legacy.gen = g.copy(), g.nextGen()
-	}
-	g.voter.Store(v)
-	v.watcher.Go(func() { g.follow(v, legacy) })
-}
-
-// copy returns a snapshot of what is known here; nil if that is nothing.
-func (g *Group) copy() []byte {
-	m := g.table.Load()
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if m.state.Index() == 0 {
-		return nil
-	}
-	return m.state.Append(nil)
-}
-
-// Save returns what is agreed on as [Deps.Saved] takes it; nil for nothing. A nil
-// group has agreed on nothing.
-func (g *Group) Save() []byte {
-	if g == nil {
-		return nil
-	}
-	return g.copy()
-}
-
-// nextGen is later than any generation that was heard of.
-func (g *Group) nextGen() uint64 {
-	gen := g.own.Gen
-	for _, p := range g.peers { // order-free: a maximum
-		gen = max(gen, p.Gen)
-	}
-	return gen + 1
-}
-
-func (g *Group) stopVoter() {
-	v := g.voter.Swap(nil)
-	if v == nil {
-		return
-	}
-	if err := v.stop(); err != nil {
-		g.deps.Log.Warn("stop to vote on leases", "err", err)
-	}
-	g.own.Server = ""
-}
-
-// address returns where a server is now.
-func (g *Group) address(id string) (raft.ServerAddress, bool) {
-	a, ok := (*g.addresses.Load())[id]
-	return a, ok
-}
-
-func (g *Group) addressNow(id string) raft.ServerAddress {
-	a, _ := g.address(id)
-	return a
 }
 
 // tell tells the others how this replica stands, when that is due or new.

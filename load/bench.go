@@ -3,9 +3,7 @@ package load
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
 	"runtime"
@@ -67,16 +65,6 @@ type BenchReport struct {
 	Cores           int     `json:"cores"`
 	Connections     int     `json:"connections"`
 	DurationSeconds float64 `json:"duration_seconds"`
-}
-
-// WriteJSON writes the report as one JSON object.
-func (r *BenchReport) WriteJSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	if err := enc.Encode(r); err != nil {
-		return fmt.Errorf("write the report: %w", err)
-	}
-	return nil
 }
 
 // benchSizes are the sizes of the request bodies, in bytes.

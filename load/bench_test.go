@@ -38,7 +38,7 @@ func TestBenchGatewayMeasuresEveryWay(t *testing.T) {
 		t.Errorf("%+v, progress %v", r, last)
 	}
 	var out bytes.Buffer
-	if err := r.WriteJSON(&out); err != nil {
+	if err := json.NewEncoder(&out).Encode(r); err != nil {
 		t.Fatal(err)
 	}
 	var keys map[string]any

@@ -2,9 +2,7 @@ package mesh
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"runtime"
 	"runtime/debug"
 	"time"
@@ -179,14 +177,4 @@ func (r *BenchReport) measureLong(ctx context.Context, cfg BenchConfig) error {
 	l.Seconds, l.OpsPerS, l.P99Millis, l.CPUCores = cfg.Long.Seconds(), c.opsPerS, c.p99, c.cpuCores
 	r.Long = l
 	return err
-}
-
-// WriteJSON writes the report as one JSON object.
-func (r *BenchReport) WriteJSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	if err := enc.Encode(r); err != nil {
-		return fmt.Errorf("write the report: %w", err)
-	}
-	return nil
 }

@@ -18,7 +18,7 @@ func TestBench(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := r.WriteJSON(&out); err != nil {
+	if err := json.NewEncoder(&out).Encode(r); err != nil {
 		t.Fatal(err)
 	}
 	var keys map[string]any

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -29,6 +31,29 @@ type benchCommand struct {
 	Decide  benchDecideCommand  `cmd:"" help:"How long the router takes to place a request, by workers and prompt length."`
 }
 
+// runBench measures, with a progress bar where somebody looks, and prints what
+// came of it: a table, or one JSON object.
+func runBench[R interface{ WriteTable(io.Writer) error }](sh *shell, asJSON bool, measure func(progress func(share float64)) (R, error)) error {
+	progress, finish := (func(float64))(nil), func() {}
+	if load.IsTerminal(sh.stderr) {
+		progress, finish = load.BenchBar(sh.stderr)
+	}
+	report, err := measure(progress)
+	finish()
+	if err != nil {
+		return err
+	}
+	if !asJSON {
+		return report.WriteTable(sh.stdout)
+	}
+	enc := json.NewEncoder(sh.stdout)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(report); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	return nil
+}
+
 type benchGatewayCommand struct {
 	Duration    time.Duration `help:"How long to measure." default:"30s"`
 	Connections int           `help:"How many clients ask at once where throughput is measured." default:"16"`
@@ -40,19 +65,10 @@ func (c *benchGatewayCommand) Run(sh *shell) error {
 		return fmt.Errorf("--duration %v, --connections %d: want at least 100ms, and 1 to 4096", c.Duration, c.Connections)
 	}
 	cfg := load.BenchConfig{Duration: c.Duration, Connections: c.Connections, StartRouter: startBenchRouter}
-	finish := func() {}
-	if load.IsTerminal(sh.stderr) {
-		cfg.Progress, finish = load.BenchBar(sh.stderr)
-	}
-	report, err := load.BenchGateway(sh.ctx, cfg)
-	finish()
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return report.WriteJSON(sh.stdout)
-	}
-	return report.WriteTable(sh.stdout)
+	return runBench(sh, c.JSON, func(progress func(float64)) (*load.BenchReport, error) {
+		cfg.Progress = progress
+		return load.BenchGateway(sh.ctx, cfg)
+	})
 }
 
 // startBenchRouter starts a router with the parts that the product has, and

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/rhizome-router/rhizome/load"
 	"github.com/rhizome-router/rhizome/load/decidebench"
 )
 
@@ -14,25 +13,13 @@ type benchDecideCommand struct {
 }
 
 func (c *benchDecideCommand) Run(sh *shell) error {
-	var cfg decidebench.Config
-	finish := func() {}
-	if load.IsTerminal(sh.stderr) {
-		cfg.Progress, finish = load.BenchBar(sh.stderr)
-	}
-	report, err := decidebench.Bench(sh.ctx, cfg)
-	finish()
-	if err != nil {
-		return err
-	}
-	if c.Chart != "" {
-		if err := writeChart(c.Chart, report); err != nil {
-			return err
+	return runBench(sh, c.JSON, func(progress func(float64)) (*decidebench.Report, error) {
+		report, err := decidebench.Bench(sh.ctx, decidebench.Config{Progress: progress})
+		if err == nil && c.Chart != "" {
+			err = writeChart(c.Chart, report)
 		}
-	}
-	if c.JSON {
-		return report.WriteJSON(sh.stdout)
-	}
-	return report.WriteTable(sh.stdout)
+		return report, err
+	})
 }
 
 func writeChart(name string, r *decidebench.Report) (err error) {

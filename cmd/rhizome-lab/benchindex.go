@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 
-	"github.com/rhizome-router/rhizome/load"
 	"github.com/rhizome-router/rhizome/load/indexbench"
 	"github.com/rhizome-router/rhizome/workload"
 )
@@ -33,17 +32,8 @@ func (c *benchIndexCommand) Run(sh *shell) error {
 	if len(cfg.Trace) == 0 {
 		return fmt.Errorf("trace %s has no requests", cfg.TraceName)
 	}
-	finish := func() {}
-	if load.IsTerminal(sh.stderr) {
-		cfg.Progress, finish = load.BenchBar(sh.stderr)
-	}
-	report, err := indexbench.Bench(sh.ctx, cfg)
-	finish()
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return report.WriteJSON(sh.stdout)
-	}
-	return report.WriteTable(sh.stdout)
+	return runBench(sh, c.JSON, func(progress func(float64)) (*indexbench.Report, error) {
+		cfg.Progress = progress
+		return indexbench.Bench(sh.ctx, cfg)
+	})
 }

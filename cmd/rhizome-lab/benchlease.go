@@ -3,7 +3,6 @@ package main
 import (
 	"time"
 
-	"github.com/rhizome-router/rhizome/load"
 	"github.com/rhizome-router/rhizome/mesh/lease"
 )
 
@@ -17,17 +16,8 @@ func (c *benchLeaseCommand) Run(sh *shell) error {
 	if c.Long {
 		cfg.Failovers, cfg.Idle = 20, 10*time.Minute
 	}
-	finish := func() {}
-	if load.IsTerminal(sh.stderr) {
-		cfg.Progress, finish = load.BenchBar(sh.stderr)
-	}
-	report, err := lease.Bench(sh.ctx, cfg)
-	finish()
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return report.WriteJSON(sh.stdout)
-	}
-	return report.WriteTable(sh.stdout)
+	return runBench(sh, c.JSON, func(progress func(float64)) (*lease.BenchReport, error) {
+		cfg.Progress = progress
+		return lease.Bench(sh.ctx, cfg)
+	})
 }

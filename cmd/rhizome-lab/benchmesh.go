@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rhizome-router/rhizome/load"
 	"github.com/rhizome-router/rhizome/mesh"
 )
 
@@ -25,17 +24,8 @@ func (c *benchMeshCommand) Run(sh *shell) error {
 	if c.Long {
 		cfg.Long = longRun
 	}
-	finish := func() {}
-	if load.IsTerminal(sh.stderr) {
-		cfg.Progress, finish = load.BenchBar(sh.stderr)
-	}
-	report, err := mesh.Bench(sh.ctx, cfg)
-	finish()
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return report.WriteJSON(sh.stdout)
-	}
-	return report.WriteTable(sh.stdout)
+	return runBench(sh, c.JSON, func(progress func(float64)) (*mesh.BenchReport, error) {
+		cfg.Progress = progress
+		return mesh.Bench(sh.ctx, cfg)
+	})
 }

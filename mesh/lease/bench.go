@@ -3,7 +3,6 @@ package lease
 import (
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -271,13 +270,6 @@ func (g *benchGround) failover(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	return took, g.settled(ctx)
-}
-
-// WriteJSON writes the report as one JSON object.
-func (r *BenchReport) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(r)
 }
 
 // WriteTable writes the report for a human, with the targets.

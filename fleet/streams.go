@@ -232,9 +232,12 @@ func (fw *follower) hearAll() {
 	fw.m.SetCache(fw.cache)
 }
 
-// hear takes what the reader of the events found out, if that is a peer.
+// hear takes what the reader of the events found out, if that is a peer. A
+// replica that has just joined does not know yet who that is, and believes anyone
+// who says that it follows them.
 func (fw *follower) hear(writer core.Replica, value []byte) {
-	if fw.reading() || writer.Name != fw.f.reader(fw.id.Target.Worker) {
+	reader := fw.f.reader(fw.id.Target.Worker)
+	if fw.reading() || reader != "" && writer.Name != reader {
 		return
 	}
 	r := wire.NewReader(value)
@@ -249,7 +252,7 @@ func (fw *follower) hear(writer core.Replica, value []byte) {
 			groups[g.ID] = g
 		}
 	}
-	if r.End() != nil {
+	if r.End() != nil || reader == "" && !live {
 		return
 	}
 	if live && !fw.cache.Live {

@@ -172,6 +172,25 @@ func ids(no, n int) *prompt.Request {
 
 var withEvents = engine.Identity{Engine: engine.VLLM, Events: "simulated", BlockTokens: 16}
 
+// Promises that nothing was heard of end on replicas that decide nothing more.
+func TestPromisesEndWithoutADecision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPond(t, 2, 2, withEvents)
+		defer p.stopAll()
+		for _, in := range p.all[0].inlets {
+			in.Feed(engine.FeedEvent{Kind: engine.FeedConnected}) // names the caches' lives
+		}
+		time.Sleep(50 * time.Millisecond)
+		p.all[0].place(t, Query{ID: "a", Prompt: ids(1, 640)})
+		for i, s := range p.all {
+			p.within(time.Second, fmt.Sprintf("replica %d holds promises", i), func() bool { return s.index.Stats().Promises > 0 })
+		}
+		for i, s := range p.all {
+			p.within(mostPromise+2*learnedEvery, fmt.Sprintf("replica %d holds no promise any more", i), func() bool { return s.index.Stats().Promises == 0 })
+		}
+	})
+}
+
 // 256 requests in flight at once that three replicas place, nothing cached and 8
 // workers idle, all at once or within a fifth of a second: nobody is herded.
 func TestConcurrentColdRequestsSpreadOverReplicas(t *testing.T) {

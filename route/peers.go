@@ -167,6 +167,9 @@ func (r *Router) Tell() {
 		fits, rhos = p.learned(r, view.Members)
 	}
 	r.mu.Unlock()
+	if second {
+		r.deps.Index.Expire(now) // decisions do it too, but there may be none
+	}
 
 	peers, heard := -1, p.waiting
 	p.mesh.Do(func(now clock.Instant, c *core.Core) {

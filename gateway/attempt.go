@@ -87,6 +87,7 @@ type attempt struct {
 	payload  payload
 	uploads  sync.WaitGroup // readers of payload that the transport still has
 	reading  atomic.Int32   // how many these are
+	lingers  bool           // the answered client's upload is still taken for a while
 	outcome  route.Outcome
 }
 
@@ -96,8 +97,7 @@ func (g *Gateway) attempt(x *exchange, d *route.Decision) error {
 	a := &attempt{g: g, x: x, decision: d, payload: x.payload(d), outcome: route.Outcome{Result: route.Failed, Cause: x.cause(), Caller: x.callerHash()}}
 	defer func() { g.deps.Decider.Done(d, a.outcome) }()
 	defer a.endUpload()
-	a.ctx, a.cancel = context.WithCancelCause(x.r.Context())
-	defer a.cancel(nil)
+	defer a.watch()()
 	defer g.spanOfAttempt(a)()
 	a.timer = time.AfterFunc(time.Hour, func() { a.cancel(errUpstreamTimeout) })
 	defer a.timer.Stop()
@@ -109,7 +109,10 @@ func (g *Gateway) attempt(x *exchange, d *route.Decision) error {
 	if err != nil {
 		return a.noResponse(err)
 	}
-	defer resp.Body.Close()
+	defer func() {
+		a.leaveUpload() // which Close may wait for
+		resp.Body.Close()
+	}()
 	if resp.StatusCode < 200 { // a switch of protocols that nobody asked for, or nonsense
 		g.countFailure("protocol")
 		return fmt.Errorf("%w: its status is %d", errUpstream, resp.StatusCode)
@@ -118,6 +121,20 @@ func (g *Gateway) attempt(x *exchange, d *route.Decision) error {
 		return err
 	}
 	return a.relay(resp)
+}
+
+// watch has the attempt end with its client, unless what ended is only that
+// client's upload, by us: a worker may answer before it has read all, and is
+// believed. What is returned ends the watch, and the attempt's context.
+func (a *attempt) watch() (end func()) {
+	client := a.x.r.Context()
+	a.ctx, a.cancel = context.WithCancelCause(context.WithoutCancel(client))
+	stop := context.AfterFunc(client, func() {
+		if rest := a.payload.rest; rest == nil || !rest.given.Load() {
+			a.cancel(context.Cause(client))
+		}
+	})
+	return func() { stop(); a.cancel(nil) }
 }
 
 // send hands the request to the worker's transport, which closes its body; a
@@ -213,16 +230,29 @@ func (a *attempt) letGo() {
 // so that it can read its answer before the connection ends.
 const lingering = time.Second
 
+// leaveUpload ends the transport's wait for a client that sends no more. One
+// that was answered gets time to see it.
+func (a *attempt) leaveUpload() {
+	if r := a.payload.rest; r != nil && r.begun.Load() && !r.ended.Load() && !r.given.Load() {
+		a.lingers = a.x.status != 0 && a.x.r.ProtoMajor < 2 && !errors.Is(r.fault(), errBodyTooLarge) &&
+			http.NewResponseController(a.x.w).Flush() == nil
+		patience := time.Duration(0)
+		if a.lingers {
+			patience = lingering
+		}
+		r.abandon(patience)
+	}
+}
+
 // endUpload waits until the transport has let go of the body, whose memory is
 // in use until then.
 func (a *attempt) endUpload() {
-	r := a.payload.rest
-	tooLarge := r != nil && errors.Is(r.fault(), errBodyTooLarge)
-	if r != nil && r.begun.Load() {
-		r.abandon() // it may wait for a client that sends no more
-	}
+	a.leaveUpload()
 	a.uploads.Wait()
-	if tooLarge {
+	switch r := a.payload.rest; {
+	case a.lingers:
+		r.drain()
+	case r != nil && errors.Is(r.fault(), errBodyTooLarge):
 		_ = r.control.SetReadDeadline(time.Now().Add(lingering))
 	}
 }

@@ -217,6 +217,7 @@ type rest struct {
 
 	ended atomic.Bool // everything has been read
 	begun atomic.Bool // a worker has been sent some of it
+	given atomic.Bool // up: see abandon
 	mu    sync.Mutex
 	err   error // why it can't be read on, for whoever asks later
 }
@@ -264,17 +265,28 @@ func (r *rest) limit() {
 			patience = left
 		}
 	}
-	if r.idle > 0 || r.rate > 0 {
+	if (r.idle > 0 || r.rate > 0) && !r.given.Load() {
 		// Not every ResponseWriter has deadlines; without one there is no limit.
 		_ = r.control.SetReadDeadline(time.Now().Add(patience))
 	}
 }
 
-// abandon ends a Read that waits, if there is more to come.
-func (r *rest) abandon() {
+// abandon gives what is still to come so much time, and whatever waits for it
+// ends then. net/http takes that for the end of the client and cancels the
+// request's context: see attempt.watch.
+func (r *rest) abandon(patience time.Duration) {
 	if !r.ended.Load() {
-		_ = r.control.SetReadDeadline(time.Now())
+		r.given.Store(true)
+		_ = r.control.SetReadDeadline(time.Now().Add(patience))
 	}
+}
+
+// drain reads what the client still sends until abandon's time is over, if it is
+// not much: a connection that is closed with something unread takes the answer
+// with it.
+func (r *rest) drain() {
+	const most = 256 << 10 // as net/http has it
+	_, _ = io.CopyN(io.Discard, r.body, most)
 }
 
 // fault returns why the body could not be read on; nil when it could.

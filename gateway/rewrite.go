@@ -136,15 +136,34 @@ type upload struct {
 	mu     sync.Mutex
 	pieces [][]byte
 	rest   *rest
-	closed bool
-	done   func()
+	// Close does not wait for a Read of rest, which may wait for the client: done
+	// is called when both are over.
+	reading, closed bool
+	done            func()
 }
 
 var _ engine.Placed = (*upload)(nil)
 
 func (u *upload) Read(p []byte) (int, error) {
 	u.mu.Lock()
+	if u.rest == nil || len(u.pieces) > 0 || u.closed {
+		defer u.mu.Unlock()
+		return u.readHeld(p)
+	}
+	u.reading = true
+	u.mu.Unlock()
+	u.rest.begun.Store(true)
+	n, err := u.rest.Read(p)
+	u.mu.Lock()
 	defer u.mu.Unlock()
+	if u.reading = false; u.closed {
+		u.done()
+	}
+	return n, err
+}
+
+// readHeld reads of what is in memory. It needs mu.
+func (u *upload) readHeld(p []byte) (int, error) {
 	for len(u.pieces) > 0 && len(u.pieces[0]) == 0 {
 		u.pieces = u.pieces[1:]
 	}
@@ -158,8 +177,7 @@ func (u *upload) Read(p []byte) (int, error) {
 	case u.rest == nil:
 		return 0, io.EOF
 	}
-	u.rest.begun.Store(true)
-	return u.rest.Read(p)
+	return 0, nil // the rest comes next
 }
 
 // WritePlaced writes what is in memory. Close waits for it, and so does whoever
@@ -184,14 +202,13 @@ func (u *upload) WritePlaced(w io.Writer, most int64) (n int64, err error) {
 }
 
 func (u *upload) Close() error {
-	if u.rest != nil && u.rest.begun.Load() {
-		u.rest.abandon()
-	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if !u.closed {
 		u.closed = true
-		u.done()
+		if !u.reading {
+			u.done()
+		}
 	}
 	return nil
 }

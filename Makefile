@@ -9,10 +9,13 @@ RACE    := $(if $(HAVE_CC),-race,)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
-.PHONY: build demo test test-histories test-clients sim fuzz bench peers fmt clean
+.PHONY: build chaos-build demo test test-histories test-clients sim fuzz bench peers fmt clean
 
 build: ## static binaries in bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/rhizome ./cmd/rhizome-lab
+
+chaos-build: build ## and the replica that chaos plays with: it takes a wrong time of day, and the wire's next version
+	CGO_ENABLED=0 $(GO) build -trimpath -tags lab -ldflags '$(LDFLAGS)' -o bin/rhizome-chaos ./cmd/rhizome
 
 demo: ## four emulated workers, one router, a live table; ARGS="--once --duration 10s --json"
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/rhizome

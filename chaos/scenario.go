@@ -152,6 +152,18 @@ func (s *Scenario) Last() time.Duration {
 	return last
 }
 
+// Stretched returns a scenario whose work and faults, with all their times, last
+// factor times as long. What settles after them takes what it took.
+func (s Scenario) Stretched(factor float64) Scenario {
+	longer := func(d time.Duration) time.Duration { return time.Duration(float64(d) * factor) }
+	s.Duration, s.Faults = longer(s.Duration), slices.Clone(s.Faults)
+	for i := range s.Faults {
+		f := &s.Faults[i]
+		f.At, f.For = longer(f.At), longer(f.For)
+	}
+	return s
+}
+
 // On reports whether a scenario is required on a ground.
 func (s *Scenario) On(p Place) bool { return slices.Contains(s.Grounds, p) }
 

@@ -13,6 +13,9 @@ import (
 // where there is none the time is right.
 const OffsetVariable = "RHIZOME_TEST_CLOCK"
 
+// Lab says that this is a lab build.
+const Lab = true
+
 func wall() time.Time {
 	now := time.Now()
 	name := os.Getenv(OffsetVariable)

@@ -52,9 +52,9 @@ type meta struct{ leaving atomic.Bool }
 
 func (m *meta) NodeMeta(int) []byte {
 	if m.leaving.Load() {
-		return []byte{Minor, 1}
+		return []byte{minor(), 1}
 	}
-	return []byte{Minor, 0}
+	return []byte{minor(), 0}
 }
 
 // leaves reports whether a member's meta says that it is about to leave.

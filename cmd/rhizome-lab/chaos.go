@@ -4,12 +4,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/rhizome-router/rhizome/chaos"
 	"github.com/rhizome-router/rhizome/chaos/pure"
+	"github.com/rhizome-router/rhizome/chaos/real"
 	"github.com/rhizome-router/rhizome/chaos/report"
 	"github.com/rhizome-router/rhizome/load"
 	simreport "github.com/rhizome-router/rhizome/sim/report"
@@ -23,6 +26,9 @@ type chaosCommand struct {
 	JSON     bool     `help:"Print results as JSON lines; the last one is the summary."`
 	Report   string   `help:"Write a page with timelines to this file." type:"path"`
 	Save     string   `help:"Make failing schedules of the pure ground small and write them into this directory." type:"path"`
+	Rhizome  string   `help:"The lab build of rhizome that the real ground runs; default: rhizome-chaos beside this program (make chaos-build)." type:"path"`
+	Logs     string   `help:"Copy what replicas and workers of the real ground log into this directory." type:"path"`
+	Stretch  float64  `help:"Have all of a scenario but its last part take so many times as long." default:"1"`
 	List     bool     `help:"List the scenarios and play nothing."`
 }
 
@@ -30,7 +36,7 @@ type chaosCommand struct {
 const shrinkTries = 200
 
 func (c *chaosCommand) Run(sh *shell) error {
-	scenarios, grounds, err := c.chosen()
+	scenarios, grounds, err := c.chosen(sh)
 	if err != nil {
 		return err
 	}
@@ -65,7 +71,7 @@ func (c *chaosCommand) Run(sh *shell) error {
 }
 
 // chosen returns what is to be played where.
-func (c *chaosCommand) chosen() ([]chaos.Scenario, []chaos.Ground, error) {
+func (c *chaosCommand) chosen(sh *shell) ([]chaos.Scenario, []chaos.Ground, error) {
 	if c.Seeds < 1 || c.Seeds > 10_000 {
 		return nil, nil, fmt.Errorf("--seeds %d: give 1 to 10000", c.Seeds)
 	}
@@ -76,11 +82,17 @@ func (c *chaosCommand) chosen() ([]chaos.Scenario, []chaos.Ground, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	for i := range scenarios {
+		scenarios[i] = scenarios[i].Stretched(c.Stretch)
+		if err := scenarios[i].Validate(); err != nil {
+			return nil, nil, fmt.Errorf("--stretch %g: %w", c.Stretch, err)
+		}
+	}
 	var grounds []chaos.Ground
 	var places []chaos.Place
 	for _, p := range chaos.Places() {
 		if slices.Contains(c.Ground, string(p)) || slices.Contains(c.Ground, "all") {
-			places, grounds = append(places, p), append(grounds, groundOf(p))
+			places, grounds = append(places, p), append(grounds, c.ground(sh, p))
 		}
 	}
 	for _, name := range c.Ground {
@@ -95,11 +107,17 @@ func (c *chaosCommand) chosen() ([]chaos.Scenario, []chaos.Ground, error) {
 	return can, grounds, nil
 }
 
-// groundOf returns a ground, one that is never ready if it is not in this
-// program.
-func groundOf(p chaos.Place) chaos.Ground {
-	if p == chaos.Pure {
+// ground returns a ground, one that is never ready if it is not in this program.
+func (c *chaosCommand) ground(sh *shell, p chaos.Place) chaos.Ground {
+	switch p {
+	case chaos.Pure:
 		return pure.Ground{}
+	case chaos.Real:
+		binary := c.Rhizome
+		if own, err := os.Executable(); binary == "" && err == nil {
+			binary = filepath.Join(filepath.Dir(own), "rhizome-chaos")
+		}
+		return &real.Ground{Binary: binary, Logs: c.Logs, Log: slog.New(slog.NewTextHandler(sh.stderr, nil))}
 	}
 	return absent{Ground: pure.Ground{}, place: p}
 }

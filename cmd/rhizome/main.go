@@ -18,6 +18,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/config"
 	"github.com/rhizome-router/rhizome/engine/emulator"
 )
@@ -120,6 +121,10 @@ func logLevel(flag *slog.Level) slog.Level {
 type versionCommand struct{}
 
 func (versionCommand) Run(sh *shell) error {
-	_, err := fmt.Fprintln(sh.stdout, "rhizome", version)
+	of := version
+	if clock.Lab {
+		of += " (a lab build, not for use)"
+	}
+	_, err := fmt.Fprintln(sh.stdout, "rhizome", of)
 	return err
 }

@@ -1,0 +1,257 @@
+//go:build linux
+
+package real
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rhizome-router/rhizome/chaos"
+)
+
+// step is one thing that is done at a time.
+type step struct {
+	at    time.Duration
+	fault int
+	begin bool // of the fault; its other steps are told apart by ends
+	ends  bool
+	do    func() error
+}
+
+// director plays a scenario's faults.
+type director struct {
+	c *cluster
+	s *chaos.Scenario
+
+	flapped map[*chaos.Fault]bool // links that are cut now
+
+	mu        sync.Mutex // guards all below, and the network's rules
+	weather   weather
+	happening []chaos.Happening
+}
+
+// errCantPlay says that the ground has no such fault.
+var errCantPlay = errors.New("the real ground can't play this")
+
+// plan says what is done when, in order.
+func (d *director) plan() (steps []step, err error) {
+	for i := range d.s.Faults {
+		f := &d.s.Faults[i]
+		begin, end, err := d.fault(f)
+		if err != nil {
+			return nil, fmt.Errorf("fault %d of scenario %s, %s: %w", i, d.s.Name, f.Kind, err)
+		}
+		steps = append(steps, step{at: f.At, fault: i, begin: true, do: begin})
+		every, between := d.between(f)
+		for k, more := range between {
+			steps = append(steps, step{at: f.At + time.Duration(k+1)*every, fault: i, do: more})
+		}
+		if f.For > 0 {
+			steps = append(steps, step{at: f.End(), fault: i, ends: true, do: end})
+		}
+	}
+	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(a.at, b.at) })
+	return steps, nil
+}
+
+// between are the steps within a fault, one after another, and the time between
+// them.
+func (d *director) between(f *chaos.Fault) (every time.Duration, steps []func() error) {
+	switch f.Kind {
+	case chaos.Flap:
+		every = f.Period / 2
+		for k := time.Duration(1); k*every < f.For; k++ {
+			on := k%2 == 0
+			steps = append(steps, func() error { return d.flap(f, on) })
+		}
+	case chaos.Upgrade:
+		every = f.Period
+		for _, n := range f.A[min(1, len(f.A)):] {
+			steps = append(steps, func() error { return d.upgrade(n) })
+		}
+	case chaos.Expiry:
+		every = f.For / 2
+		steps = []func() error{d.changePapers}
+	}
+	return every, steps
+}
+
+// fault returns what begins and what ends one.
+func (d *director) fault(f *chaos.Fault) (begin, end func() error, err error) {
+	each := func(do func(n int) error) func() error {
+		return func() error { return together(f.A, do) }
+	}
+	rs, ws := d.c.replicas, d.c.workers
+	air := func(change func(w *weather, on bool)) (func() error, func() error, error) {
+		return func() error { d.change(change, true); return nil }, func() error { d.change(change, false); return nil }, nil
+	}
+	switch f.Kind {
+	case chaos.Crash:
+		return each(func(n int) error { return d.c.end(rs[n], true) }), func() error {
+			if err := d.c.tellNames(f.A); err != nil {
+				return err
+			}
+			return together(f.A, func(n int) error { return d.c.begin(rs[n]) })
+		}, nil
+	case chaos.Pause:
+		return each(func(n int) error { return d.c.pause(rs[n], true) }), each(func(n int) error { return d.c.pause(rs[n], false) }), nil
+	case chaos.Flap:
+		return func() error { return d.flap(f, true) }, func() error { return d.flap(f, false) }, nil
+	case chaos.Cut:
+		return func() error { return d.cut(f, true, true) }, func() error { return d.cut(f, true, false) }, nil
+	case chaos.OneWay:
+		return func() error { return d.cut(f, false, true) }, func() error { return d.cut(f, false, false) }, nil
+	case chaos.Loss:
+		return air(func(w *weather, on bool) { w.loss = share(on, f.Amount) })
+	case chaos.Delay:
+		return air(func(w *weather, on bool) { w.delay = length(on, f.Length) })
+	case chaos.Duplicate:
+		return air(func(w *weather, on bool) { w.duplicate = share(on, f.Amount) })
+	case chaos.Reorder:
+		return air(func(w *weather, on bool) { w.reorder, w.lateness = share(on, f.Amount), length(on, f.Length) })
+	case chaos.LowMTU:
+		return air(func(w *weather, on bool) { w.mtu = int(share(on, f.Amount)) })
+	case chaos.ClockJump:
+		return each(func(n int) error { return os.WriteFile(rs[n].clockFile(), []byte(f.Length.String()), 0o600) }),
+			each(func(n int) error { return os.Remove(rs[n].clockFile()) }), nil
+	case chaos.DiskFull:
+		return each(func(n int) error { return rs[n].fill(true) }), each(func(n int) error { return rs[n].fill(false) }), nil
+	case chaos.Worker, chaos.Moved:
+		return each(func(n int) error { return d.c.kill(ws[n]) }), each(func(n int) error {
+			if f.Kind == chaos.Moved {
+				ws[n].kind++
+			}
+			return d.c.start(ws[n])
+		}), nil
+	case chaos.EventLoss:
+		nothing := func() error { return nil } // the engines do it all the time
+		return nothing, nothing, nil
+	case chaos.Names:
+		return func() error { return d.c.net.name(nil) }, func() error { return d.c.tellNames(nil) }, nil
+	case chaos.Expiry:
+		return d.addPapers, d.takeBackPapers, nil
+	case chaos.Upgrade:
+		return func() error { return d.upgrade(f.A[0]) }, func() error { return nil }, nil
+	}
+	return nil, nil, errCantPlay
+}
+
+func share(on bool, amount float64) float64 {
+	if on {
+		return amount
+	}
+	return 0
+}
+
+func length(on bool, d time.Duration) time.Duration {
+	if on {
+		return d
+	}
+	return 0
+}
+
+// together does the same to several, at once.
+func together(all []int, do func(n int) error) error {
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, n := range all {
+		wg.Go(func() { errs[i] = do(n) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// cut drops packets between the sides of a fault, or lets them through again.
+func (d *director) cut(f *chaos.Fault, bothWays, on bool) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var errs []error
+	for _, a := range f.A {
+		for b := range d.s.Replicas {
+			if f.B != nil && !slices.Contains(f.B, b) || f.B == nil && slices.Contains(f.A, b) {
+				continue
+			}
+			errs = append(errs, d.c.net.cut(a, b, on))
+			if bothWays {
+				errs = append(errs, d.c.net.cut(b, a, on))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// flap cuts a link that comes and goes, unless it is so already.
+func (d *director) flap(f *chaos.Fault, on bool) error {
+	if d.flapped[f] == on {
+		return nil
+	}
+	d.flapped[f] = on
+	return d.cut(f, true, on)
+}
+
+func (d *director) change(how func(w *weather, on bool), on bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	how(&d.weather, on)
+	now := d.weather
+	d.c.tunnels.weather.Store(&now)
+}
+
+// upgrade has a replica end in order and begin anew with the next version of the
+// wire.
+func (d *director) upgrade(n int) error {
+	r := d.c.replicas[n]
+	if err := d.c.end(r, false); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.next = true
+	r.mu.Unlock()
+	if err := d.c.tellNames([]int{n}); err != nil {
+		return err
+	}
+	return d.c.begin(r)
+}
+
+// The papers are replaced as their owners are told to do it: the new authority is
+// believed everywhere, then it signs, then the old one is believed no more.
+func (d *director) addPapers() error {
+	if err := d.c.papers.believe(); err != nil {
+		return err
+	}
+	return d.c.papers.write(d.c.replicas)
+}
+
+func (d *director) changePapers() error {
+	d.c.papers.change()
+	return d.c.papers.write(d.c.replicas)
+}
+
+func (d *director) takeBackPapers() error {
+	d.c.papers.forget()
+	return d.c.papers.write(d.c.replicas)
+}
+
+// run does all steps at their times.
+func (d *director) run(ctx context.Context, steps []step) error {
+	for _, st := range steps {
+		if err := d.c.clock.Sleep(ctx, st.at-d.c.now()); err != nil {
+			return err
+		}
+		if st.begin || st.ends {
+			d.mu.Lock()
+			d.happening = append(d.happening, chaos.Happening{At: d.c.now(), Fault: st.fault, Ends: st.ends})
+			d.mu.Unlock()
+		}
+		if err := st.do(); err != nil {
+			return fmt.Errorf("%s at %v: %w", d.s.Faults[st.fault].Kind, st.at, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+//go:build linux
+
+package real
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rhizome-router/rhizome/chaos"
+	"github.com/rhizome-router/rhizome/load"
+)
+
+func TestNamesTellTheirOwner(t *testing.T) {
+	o, err := self()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, ours := ownerOf(o.name("r0")); !ours || got != o || !o.alive() {
+		t.Errorf("%+v owns %q, which is read as %+v, %v", o, o.name("r0"), got, ours)
+	}
+	if (owner{o.pid, o.ticks + 1}).alive() {
+		t.Error("an earlier process of the same number counts as alive")
+	}
+	for _, name := range []string{"", "rzchaos", "rzchaos-x-1-r0", "rzchaos-1-r0", "other-1-2-r0", "rzchaos-99999999999999999999-1-r0"} {
+		if _, ours := ownerOf(name); ours {
+			t.Errorf("%q counts as ours", name)
+		}
+	}
+}
+
+// Two faults that drop the same packets are over when both are.
+func TestRulesCount(t *testing.T) {
+	r := newRules(2)
+	if !r.cut(0, 1, true) || r.cut(0, 1, true) || r.cut(0, 1, false) || !strings.Contains(r.text(1), "10.77.10.0/24") || strings.Contains(r.text(0), "drop\n\t\t") {
+		t.Errorf("%q, %q", r.text(0), r.text(1))
+	}
+	if !r.cut(0, 1, false) || strings.Contains(r.text(1), "saddr") || r.cut(0, 1, false) {
+		t.Errorf("%q", r.text(1))
+	}
+}
+
+func TestTroubled(t *testing.T) {
+	lives := []span{{0, 10 * time.Second}, {15 * time.Second, 0}}
+	for _, c := range []struct {
+		from, until time.Duration
+		want        bool
+	}{{1, 9 * time.Second, false}, {9 * time.Second, 10 * time.Second, true}, {11 * time.Second, 12 * time.Second, true}, {14 * time.Second, 16 * time.Second, true}, {15 * time.Second, time.Hour, false}} {
+		if got := troubled(lives, c.from, c.until); got != c.want {
+			t.Errorf("from %v to %v: %v", c.from, c.until, got)
+		}
+	}
+}
+
+func TestOutcomes(t *testing.T) {
+	for _, c := range []struct {
+		kind string
+		lost bool
+		want chaos.Outcome
+	}{
+		{"", true, chaos.Answered}, {"status_503", false, chaos.Refused}, {load.KindStream, false, chaos.WorkerLost}, {load.KindConnect, true, chaos.ReplicaLost},
+		{load.KindBroken, true, chaos.ReplicaLost}, {load.KindBroken, false, chaos.Short}, {load.KindTimeout, false, chaos.Open},
+	} {
+		if got := outcome(c.kind, c.lost); got != c.want {
+			t.Errorf("%q, replica lost %v: %s, want %s", c.kind, c.lost, got, c.want)
+		}
+	}
+}
+
+func TestSumMetrics(t *testing.T) {
+	sums, err := sumMetrics(strings.NewReader("# HELP a b\na{x=\"1 }\",y=\"2\"} 3\na{x=\"2\"} 4.5\nb 1e3\n"))
+	if err != nil || sums["a"] != 7.5 || sums["b"] != 1000 {
+		t.Errorf("%v, %v", sums, err)
+	}
+	if _, err := sumMetrics(strings.NewReader("a x\n")); err == nil {
+		t.Error("what is no number was taken")
+	}
+}
+
+// Each fault of the catalogue's scenarios for this ground can be played.
+func TestTheCataloguesFaultsCanBePlayed(t *testing.T) {
+	for _, s := range chaos.Catalogue() {
+		if !s.On(chaos.Real) {
+			continue
+		}
+		c := new(cluster)
+		for i := range s.Replicas {
+			c.replicas = append(c.replicas, &replica{n: i})
+		}
+		for i := range s.Workers {
+			c.workers = append(c.workers, &worker{n: i})
+		}
+		d := &director{c: c, s: &s, flapped: make(map[*chaos.Fault]bool)}
+		steps, err := d.plan()
+		if err != nil {
+			t.Error(err)
+		}
+		for i := 1; i < len(steps); i++ {
+			if steps[i].at < steps[i-1].at {
+				t.Errorf("%s: step %d is not in order", s.Name, i)
+			}
+		}
+	}
+}

@@ -1,0 +1,5 @@
+//go:build !lab
+
+package mesh
+
+func minor() byte { return Minor }

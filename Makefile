@@ -14,8 +14,9 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 build: ## static binaries in bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/rhizome ./cmd/rhizome-lab
 
-chaos-build: build ## and the replica that chaos plays with: it takes a wrong time of day, and the wire's next version
+chaos-build: build ## and what chaos plays with: replicas that take a wrong time of day and the wire's next version, the mesh in a bubble
 	CGO_ENABLED=0 $(GO) build -trimpath -tags lab -ldflags '$(LDFLAGS)' -o bin/rhizome-chaos ./cmd/rhizome
+	CGO_ENABLED=0 $(GO) test -c -trimpath -o bin/chaos-bubble ./chaos/bubble
 
 demo: ## four emulated workers, one router, a live table; ARGS="--once --duration 10s --json"
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/rhizome

@@ -148,8 +148,9 @@ func machineScenarios() []Scenario {
 		scenario("clock-jump", "the wall clocks of two replicas jump an hour, one each way", onlyReal, func(s *Scenario) {
 			s.Faults = []Fault{{Kind: ClockJump, At: 15 * second, For: 20 * second, A: []int{0}, Length: time.Hour}, {Kind: ClockJump, At: 15 * second, For: 20 * second, A: []int{1}, Length: -time.Hour}}
 		}),
-		scenario("disk-full", "the disk of a replica's lease log is full for 20 s", onlyReal, func(s *Scenario) {
-			s.Faults = []Fault{{Kind: DiskFull, At: 15 * second, For: 20 * second, A: []int{0}}}
+		scenario("disk-full", "the disk that a replica keeps its state on is full for 65 s, in which it would save it", onlyReal, func(s *Scenario) {
+			s.Duration = 90 * second
+			s.Faults = []Fault{{Kind: DiskFull, At: 15 * second, For: 65 * second, A: []int{0}}}
 		}),
 		scenario("certificates", "all certificates are replaced and the old ones taken back", onlyReal, func(s *Scenario) {
 			s.Faults = []Fault{{Kind: Expiry, At: 20 * second, For: 10 * second}}

@@ -123,12 +123,17 @@ func tablesEqual() Checker {
 const tablesWithin = 2 * time.Second
 
 // compareApplied looks for a replica that has not applied what another one had
-// two seconds before.
+// two seconds before. What was agreed by those who have all died since may be
+// lost, so that another log has begun.
 func (f *findings) compareApplied(h *History, round []*Sample) {
 	at := round[0].At
+	i := slices.IndexFunc(h.Samples, func(x Sample) bool {
+		return x.Live && slices.ContainsFunc(round, func(now *Sample) bool { return now.Name == x.Name })
+	})
+	since := h.Samples[i].At // round's own samples are among them
 	var most uint64
 	for i := range h.Samples {
-		if x := &h.Samples[i]; x.Live && x.At <= at-tablesWithin {
+		if x := &h.Samples[i]; x.Live && x.At >= since && x.At <= at-tablesWithin {
 			most = max(most, x.Applied)
 		}
 	}

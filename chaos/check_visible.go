@@ -42,7 +42,7 @@ func shows(s *Scenario, h *History, f *Fault) bool {
 			if slices.ContainsFunc(f.A, func(n int) bool { return !slices.Contains(x.Healthy, n) }) {
 				return true
 			}
-		case DiskFull, ClockJump:
+		case DiskFull:
 			if slices.Contains(x.Told, string(f.Kind)) {
 				return true
 			}

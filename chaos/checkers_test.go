@@ -134,3 +134,20 @@ func TestCheckersCatch(t *testing.T) {
 		}
 	}
 }
+
+// Where all replicas died, others may agree anew from the beginning; where one
+// lived on, what it had applied counts.
+func TestTablesMayBeginAnewWhenAllDied(t *testing.T) {
+	for _, allDied := range []bool{true, false} {
+		s, h := fine()
+		for i := range h.Samples {
+			x := &h.Samples[i]
+			if x.At > 30*second && (allDied || x.Replica == 1) {
+				x.Name, x.Applied, x.Leases = "new "+x.Name, x.Applied-30, 3*(x.Applied-30)
+			}
+		}
+		if found := tablesEqual().Check(s, h); (len(found) == 0) != allDied {
+			t.Errorf("all died: %v, found: %v", allDied, found)
+		}
+	}
+}

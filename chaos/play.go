@@ -38,6 +38,10 @@ type Result struct {
 // Passed reports whether a run was played and nothing was wrong.
 func (r *Result) Passed() bool { return r.Err == "" && len(r.Violations) == 0 }
 
+// BubbleRuns is how often each scenario is played in a bubble, where runs of one
+// seed differ.
+const BubbleRuns = 5
+
 // Runs is how many runs [Play] makes, for progress.
 func Runs(scenarios []Scenario, grounds []Ground, o Options) int {
 	return len(jobs(scenarios, grounds, o))
@@ -55,8 +59,11 @@ func jobs(scenarios []Scenario, grounds []Ground, o Options) []job {
 	for i := range scenarios {
 		for _, g := range grounds {
 			seeds := 1
-			if g.Place() == Pure {
+			switch g.Place() {
+			case Pure:
 				seeds = max(1, o.Seeds)
+			case Bubble:
+				seeds = BubbleRuns
 			}
 			for seed := range seeds {
 				if scenarios[i].On(g.Place()) {

@@ -3,6 +3,8 @@
 package real
 
 import (
+	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -53,16 +55,19 @@ func TestTroubled(t *testing.T) {
 }
 
 func TestOutcomes(t *testing.T) {
+	broken := load.Answer{Kind: load.KindBroken, Err: fmt.Errorf("read: %w", io.ErrUnexpectedEOF)}
 	for _, c := range []struct {
-		kind string
-		lost bool
-		want chaos.Outcome
+		answer              load.Answer
+		replicaLost, worker bool
+		want                chaos.Outcome
 	}{
-		{"", true, chaos.Answered}, {"status_503", false, chaos.Refused}, {load.KindStream, false, chaos.WorkerLost}, {load.KindConnect, true, chaos.ReplicaLost},
-		{load.KindBroken, true, chaos.ReplicaLost}, {load.KindBroken, false, chaos.Short}, {load.KindTimeout, false, chaos.Open},
+		{load.Answer{}, true, true, chaos.Answered}, {load.Answer{Kind: "status_503"}, false, false, chaos.Refused},
+		{load.Answer{Kind: load.KindStream}, false, false, chaos.WorkerLost}, {load.Answer{Kind: load.KindConnect}, true, false, chaos.ReplicaLost},
+		{broken, true, false, chaos.ReplicaLost}, {broken, false, true, chaos.WorkerLost}, {broken, false, false, chaos.Short},
+		{load.Answer{Kind: load.KindBroken, Err: io.EOF}, false, true, chaos.Short}, {load.Answer{Kind: load.KindTimeout}, false, false, chaos.Open},
 	} {
-		if got := outcome(c.kind, c.lost); got != c.want {
-			t.Errorf("%q, replica lost %v: %s, want %s", c.kind, c.lost, got, c.want)
+		if got := outcome(&c.answer, c.replicaLost, c.worker); got != c.want {
+			t.Errorf("%+v, replica lost %v, worker lost %v: %s, want %s", c.answer, c.replicaLost, c.worker, got, c.want)
 		}
 	}
 }

@@ -4,7 +4,9 @@ package real
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -185,13 +187,15 @@ func (w *work) judge(q *chaos.Request, a *load.Answer) {
 	}
 	q.Faultless = !lost && !workerLost
 	if q.Outcome == "" {
-		q.Outcome = outcome(a.Kind, lost)
+		q.Outcome = outcome(a, lost, workerLost)
 	}
 }
 
-// outcome is how a request ended, by the kind of its failure and whether its
-// replica was down meanwhile.
-func outcome(kind string, replicaLost bool) chaos.Outcome {
+// outcome is how a request ended, by its failure and by who was down meanwhile.
+// A transfer that breaks off is how a worker's death in the middle of an answer
+// is told; an answer that ends in order and is not whole is never allowed.
+func outcome(a *load.Answer, replicaLost, workerLost bool) chaos.Outcome {
+	kind := a.Kind
 	switch {
 	case kind == "":
 		return chaos.Answered
@@ -203,6 +207,8 @@ func outcome(kind string, replicaLost bool) chaos.Outcome {
 		return chaos.Open
 	case kind == load.KindConnect, replicaLost:
 		return chaos.ReplicaLost
+	case workerLost && errors.Is(a.Err, io.ErrUnexpectedEOF):
+		return chaos.WorkerLost
 	}
 	return chaos.Short
 }

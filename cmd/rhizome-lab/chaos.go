@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/rhizome-router/rhizome/chaos"
+	"github.com/rhizome-router/rhizome/chaos/bubble"
 	"github.com/rhizome-router/rhizome/chaos/pure"
 	"github.com/rhizome-router/rhizome/chaos/real"
 	"github.com/rhizome-router/rhizome/chaos/report"
@@ -27,6 +29,7 @@ type chaosCommand struct {
 	Report   string   `help:"Write a page with timelines to this file." type:"path"`
 	Save     string   `help:"Make failing schedules of the pure ground small and write them into this directory." type:"path"`
 	Rhizome  string   `help:"The lab build of rhizome that the real ground runs; default: rhizome-chaos beside this program (make chaos-build)." type:"path"`
+	Bubble   string   `help:"The test of chaos/bubble as a program, which the bubble ground runs; default: chaos-bubble beside this program (make chaos-build)." type:"path"`
 	Logs     string   `help:"Copy what replicas and workers of the real ground log into this directory." type:"path"`
 	Stretch  float64  `help:"Have all of a scenario but its last part take so many times as long." default:"1"`
 	List     bool     `help:"List the scenarios and play nothing."`
@@ -107,30 +110,24 @@ func (c *chaosCommand) chosen(sh *shell) ([]chaos.Scenario, []chaos.Ground, erro
 	return can, grounds, nil
 }
 
-// ground returns a ground, one that is never ready if it is not in this program.
+// ground returns a ground.
 func (c *chaosCommand) ground(sh *shell, p chaos.Place) chaos.Ground {
 	switch p {
-	case chaos.Pure:
-		return pure.Ground{}
+	case chaos.Bubble:
+		return &bubble.Ground{Binary: cmp.Or(c.Bubble, beside("chaos-bubble"))}
 	case chaos.Real:
-		binary := c.Rhizome
-		if own, err := os.Executable(); binary == "" && err == nil {
-			binary = filepath.Join(filepath.Dir(own), "rhizome-chaos")
-		}
-		return &real.Ground{Binary: binary, Logs: c.Logs, Log: slog.New(slog.NewTextHandler(sh.stderr, nil))}
+		return &real.Ground{Binary: cmp.Or(c.Rhizome, beside("rhizome-chaos")), Logs: c.Logs, Log: slog.New(slog.NewTextHandler(sh.stderr, nil))}
 	}
-	return absent{Ground: pure.Ground{}, place: p}
+	return pure.Ground{}
 }
 
-// absent is a ground that this program does not have.
-type absent struct {
-	chaos.Ground
-	place chaos.Place
-}
-
-func (a absent) Place() chaos.Place { return a.place }
-func (a absent) Ready() error {
-	return fmt.Errorf("this program has no %s ground", a.place)
+// beside is where a program is that was built with this one.
+func beside(name string) string {
+	own, err := os.Executable()
+	if err != nil {
+		return name
+	}
+	return filepath.Join(filepath.Dir(own), name)
 }
 
 func join[S ~string](all []S) string {

@@ -42,10 +42,12 @@ func (n *Node) enqueue(now clock.Instant, l *lane, m core.Message) {
 	n.core.Overflowed(now, l.name)
 }
 
-// Pauses between attempts to connect.
+// Pauses between attempts to connect to a member. Who can't be reached from here
+// while others have word of it is rare, and its leases must be equal 2 s after it
+// can be, so the longest is shorter than those of the search for lost replicas.
 const (
 	firstPause = 250 * time.Millisecond
-	maxPause   = 2 * time.Second
+	maxPause   = time.Second
 )
 
 // connect keeps a connection to a member until ctx ends.
@@ -56,7 +58,7 @@ func (n *Node) connect(ctx context.Context, l *lane) {
 		if err := n.serve(ctx, l); err != nil && ctx.Err() == nil {
 			n.deps.Log.Debug("no connection to a peer", "peer", l.name, "addr", l.addr, "err", err)
 		}
-		if n.deps.Clock.Now().Sub(began) > maxPause {
+		if n.deps.Clock.Now().Sub(began) > 2*dialTimeout { // it stood for a while
 			pause = firstPause
 		}
 		if n.deps.Clock.Sleep(ctx, pause) != nil {

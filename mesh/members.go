@@ -163,6 +163,7 @@ const (
 	resolveEvery  = 5 * time.Second
 	maxDials      = 8
 	lookEvery     = 50 * time.Millisecond
+	searchPause   = 2 * time.Second // at most, until patientAfter
 	patientAfter  = 10 * time.Minute
 	patientPause  = time.Minute
 	maxAddresses  = 256
@@ -335,7 +336,7 @@ func (b *addressBook) tried(addr netip.AddrPort, found bool, now clock.Instant) 
 		return
 	}
 	a.trying, a.tried = false, true
-	longest := maxPause
+	longest := searchPause
 	if now.Sub(a.since) >= patientAfter {
 		longest = patientPause
 	}

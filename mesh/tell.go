@@ -36,6 +36,9 @@ type Peer struct {
 	// Alive says that it is a member; Left that it said goodbye, and so is no
 	// member any more.
 	Alive, Left bool
+	// Up says that a connection to it stands. Membership may have word of a replica
+	// by others while none does.
+	Up bool
 	// Since is when it came, or was missed.
 	Since clock.Instant
 }
@@ -49,13 +52,19 @@ func (n *Node) Peers() []Peer {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	now := n.deps.Clock.Now()
+	up := make(map[string]bool)
+	for _, p := range n.core.Peers(now) {
+		up[p.Name] = p.Up
+	}
 	var all []Peer
 	for name, p := range n.members { // order-free: sorted below
 		if !p.Alive && now.Sub(p.Since) > rememberGone {
 			delete(n.members, name)
 			continue
 		}
-		all = append(all, *p)
+		of := *p
+		of.Up = up[name]
+		all = append(all, of)
 	}
 	slices.SortFunc(all, func(a, b Peer) int { return strings.Compare(a.Name, b.Name) })
 	return all

@@ -265,7 +265,8 @@ func (g *Group) look(now clock.Instant) *view {
 		if h := g.peers[p.Name]; h != nil {
 			s.advert, s.heard, s.age = h.advert, true, now.Sub(h.at)
 			s.alive = s.alive && !h.Leaving
-			if p.Alive && h.Server != "" {
+			// Others may have word of one that can't be reached from here.
+			if p.Alive && p.Up && h.Server != "" {
 				addresses[h.Server] = raft.ServerAddress(p.Addr.String())
 			}
 		}

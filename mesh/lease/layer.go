@@ -15,7 +15,7 @@ import (
 // what is left of one can't speak into another.
 type port struct {
 	plane raft.StreamLayer
-	// here says that a live replica runs Raft at an address.
+	// here says that a live replica runs Raft at an address, and is connected.
 	here func(raft.ServerAddress) bool
 
 	mu  sync.Mutex

@@ -65,6 +65,7 @@ type Ledger struct {
 	workAt    clock.Instant
 	scratch   []cost.Resident
 	booked    atomic.Int32 // InFlight, for readers outside the router
+	changes   uint64
 }
 
 // sums are the aggregates, so that a decision costs the same however many
@@ -84,6 +85,10 @@ func (l *Ledger) InFlight() int { return len(l.queue) + len(l.residents) }
 // Booked is InFlight for anyone: it may be called at any time.
 func (l *Ledger) Booked() int { return int(l.booked.Load()) }
 
+// Changes counts what happened to the bookings: while it stays the same, time
+// alone has changed anything.
+func (l *Ledger) Changes() uint64 { return l.changes }
+
 // Book adds b to the queue.
 func (l *Ledger) Book(now clock.Instant, b *Booking) {
 	if b.stage != unbooked {
@@ -99,6 +104,7 @@ func (l *Ledger) Book(now clock.Instant, b *Booking) {
 	case b.Silent:
 		patience = 2 * b.PredictedTTFT
 	}
+	l.changes++
 	l.clock.book(now, b)
 	b.queuedTill = now.Add(patience)
 	if len(l.queue) == 0 {
@@ -142,6 +148,7 @@ func (l *Ledger) decode(now clock.Instant, b *Booking, tokenTime time.Duration) 
 	l.work.Prefills++
 	l.work.PrefillTokens += b.UncachedTokens
 	l.work.PrefillPairs += b.UncachedPairs
+	l.changes++
 	b.stage = decoding
 	b.finishAt = now.Add(time.Duration(b.OutputTokens) * tokenTime)
 	i, _ := slices.BinarySearchFunc(l.residents, b.finishAt, func(r *Booking, t clock.Instant) int {
@@ -170,6 +177,7 @@ func (l *Ledger) Release(now clock.Instant, b *Booking) {
 		return
 	}
 	b.stage = released
+	l.changes++
 	l.booked.Add(-1)
 	l.sums.ownTokens -= b.ownTokens()
 	l.occupied.remove(&b.Parts)

@@ -57,6 +57,7 @@ type Member struct {
 	// started over yet.
 	outdated atomic.Bool
 	rendered rendered
+	changes  atomic.Uint64
 }
 
 // Known says what a member's cache is known by.
@@ -168,7 +169,14 @@ func (m *Member) Signals() Signals {
 }
 
 // SetSignals publishes what is known of the load and the limits now.
-func (m *Member) SetSignals(s Signals) { m.signals.Store(&s) }
+func (m *Member) SetSignals(s Signals) {
+	m.signals.Store(&s)
+	m.changes.Add(1)
+}
+
+// Changes counts how often others than this replica's router said something of
+// the member's load: its metrics, and peers.
+func (m *Member) Changes() uint64 { return m.changes.Load() }
 
 // Clock is the number of tokens the member's cache has taken in: what ages the
 // things it holds. Without KV events it counts what was sent there.

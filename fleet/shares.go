@@ -77,6 +77,7 @@ type heardShare struct {
 func (m *Member) HearShare(p *Peer, s Share) {
 	m.peers.mu.Lock()
 	defer m.peers.mu.Unlock()
+	m.changes.Add(1)
 	i, known := slices.BinarySearchFunc(m.peers.from, p, func(h heardShare, p *Peer) int { return h.peer.compare(p) })
 	switch {
 	case known && s == (Share{}):

@@ -6,6 +6,7 @@ import (
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/cost"
 	"github.com/rhizome-router/rhizome/fleet"
+	"github.com/rhizome-router/rhizome/kv"
 )
 
 // Where a model has more workers than preselectFrom, a decision looks closely
@@ -27,25 +28,24 @@ const (
 
 // preselection is scratch memory of one decision.
 type preselection struct {
-	taken   []bool // by member
-	order   []int  // the members taken, ascending
-	classes [maxClasses]shortlist
-	depths  [2 * (depths + 1)]shortlist // HBM alone, and with a lower tier
+	order      []int32 // the members taken, ascending
+	stale      []int32
+	idle, busy walk
+	depths     [2 * (depths + 1)]shortlist // HBM alone, and with a lower tier
 }
 
 // shortlist keeps the cheapest of what it is offered, cheapest first.
 type shortlist struct {
-	class   *cost.Fit
 	n       int
-	members [perClass]int
-	micros  [perClass]float64
+	members [perDepth]int32
+	micros  [perDepth]float64
 }
 
-func (s *shortlist) offer(member int, micros float64, limit int) {
-	if s.n == limit && micros >= s.micros[limit-1] {
+func (s *shortlist) offer(member int32, micros float64) {
+	if s.n == perDepth && micros >= s.micros[perDepth-1] {
 		return
 	}
-	s.n = min(limit, s.n+1)
+	s.n = min(perDepth, s.n+1)
 	i := s.n - 1
 	for ; i > 0 && s.micros[i-1] > micros; i-- {
 		s.members[i], s.micros[i] = s.members[i-1], s.micros[i-1]
@@ -53,91 +53,150 @@ func (s *shortlist) offer(member int, micros float64, limit int) {
 	s.members[i], s.micros[i] = member, micros
 }
 
-// preselect returns which of the members to price, as their indices in
-// ascending order: all of them where they are few or the policy looks at all.
-// Else the cheapest of each class, the cheapest holders by how much of the prompt
-// they hold, some at random, the session's last worker, and that of its
-// workflow's lease. The result is valid until the next call.
-func (r *Router) preselect(now clock.Instant, members []*fleet.Member, hits []matched, q *Query, z *sizing, request cost.Request) []int {
-	s := &r.preselection
-	s.order = s.order[:0]
-	if len(members) <= preselectFrom || r.cfg.Policy != Rhizome {
-		for i := range members {
-			s.order = append(s.order, i)
-		}
-		return s.order
+// preselect returns which of the members of a pool to price, as their places in
+// ascending order: the cheapest of each class, the cheapest holders by how much of
+// the prompt they hold, some at random, the session's last worker, and that of its
+// workflow's lease; of the best grade there is. The result is valid until the next
+// call.
+func (r *Router) preselect(s *search, p *pool, q *Query, z *sizing, request cost.Request) []int32 {
+	x := &r.preselection
+	r.lookAround(s.now, p, s.seats)
+	p.epoch++
+	x.order = x.order[:0]
+	grade := p.best()
+	if grade == fleet.Draining {
+		return x.order
 	}
-	s.taken = slices.Grow(s.taken[:0], len(members))[:len(members)]
-	clear(s.taken)
-	for i := range s.classes {
-		s.classes[i].n, s.classes[i].class = 0, nil
+	t := typicalOf(request.PromptTokens)
+	for c := range p.grades[grade].classes {
+		r.takeCheapest(s.now, p, grade, c, t, q)
 	}
-	for i := range s.depths {
-		s.depths[i].n = 0
+	if last, known := r.sessions.get(q.session()); known {
+		r.takeTarget(s.now, p, grade, last.target, q)
 	}
-	last, known := r.sessions.get(q.session())
-	leased, _, hasLease := r.leases.held(now, q)
-	for i, m := range members {
-		if m.ClassFit == nil {
-			r.classOf(m, q.Prompt.Model)
-		}
-		hit := hits[i].tokens(z)
-		micros := r.rough(now, m, request, hit)
-		s.of(m.ClassFit).offer(i, micros, perClass)
-		if held := hit.Tokens(); held > 0 {
-			depth := int(held * depths / max(held, request.PromptTokens))
-			if hit.LowerTokens > 0 {
-				depth += depths + 1
-			}
-			s.depths[depth].offer(i, micros, perDepth)
-		}
-		if known && m.Target == last.target || hasLease && m.Target == leased.Holder.Target {
-			s.taken[i] = true
-		}
+	if leased, _, known := r.leases.held(s.now, q); known {
+		r.takeTarget(s.now, p, grade, leased.Holder.Target, q)
 	}
-	for i := range s.classes {
-		s.take(&s.classes[i])
-	}
-	for i := range s.depths {
-		s.take(&s.depths[i])
-	}
+	r.takeHolders(s, p, grade, t, q, z, request)
 	for range atRandom {
-		s.taken[r.rand.IntN(len(members))] = true
+		r.take(s.now, p, grade, int32(r.rand.IntN(len(p.members))), q)
 	}
-	for i, taken := range s.taken {
-		if taken {
-			s.order = append(s.order, i)
+	slices.Sort(x.order)
+	return x.order
+}
+
+// take takes a member if it is of that grade and may serve q.
+func (r *Router) take(now clock.Instant, p *pool, grade fleet.Grade, i int32, q *Query) {
+	if e := &p.entries[i]; e.taken != p.epoch && p.mayServe(i, q) && p.members[i].Grade(now) == grade {
+		e.taken = p.epoch
+		r.preselection.order = append(r.preselection.order, i)
+	}
+}
+
+func (r *Router) takeTarget(now clock.Instant, p *pool, grade fleet.Grade, t kv.Target, q *Query) {
+	if i, ok := p.at[t]; ok {
+		r.take(now, p, grade, i, q)
+	}
+}
+
+// mayServe reports whether q was not tried there in vain, and fits in.
+func (p *pool) mayServe(i int32, q *Query) bool {
+	if len(q.Exclude) > 0 && excluded(q.Exclude, p.members[i].Target) {
+		return false
+	}
+	most := p.lengths[i]
+	return most == 0 || ExactTokens(q.Prompt) <= most
+}
+
+// looks bounds how often a class's order is gone through again because members
+// that came first had changed.
+const looks = 4
+
+// takeCheapest takes the first perClass of a class that may serve q.
+func (r *Router) takeCheapest(now clock.Instant, p *pool, grade fleet.Grade, class, t int, q *Query) {
+	x := &r.preselection
+	for look := range looks {
+		orders := &p.grades[grade].classes[class].orders[t]
+		x.idle.start(&orders.idle)
+		x.busy.start(&orders.busy)
+		x.stale = x.stale[:0]
+		first, taken := len(x.order), 0
+		for taken < perClass {
+			i, ok := x.pass(now)
+			if !ok {
+				break
+			}
+			if !p.mayServe(i, q) {
+				continue
+			}
+			if look < looks-1 && p.changed(now, i) {
+				x.stale = append(x.stale, i)
+			}
+			taken++
+			x.order = append(x.order, i)
+		}
+		if len(x.stale) == 0 {
+			for _, i := range x.order[first:] {
+				p.entries[i].taken = p.epoch
+			}
+			return
+		}
+		x.order = x.order[:first]
+		for _, i := range x.stale {
+			r.look(now, p, i)
 		}
 	}
-	return s.order
 }
 
-func (s *preselection) take(list *shortlist) {
-	for _, i := range list.members[:list.n] {
-		s.taken[i] = true
+// pass returns the next member of a class: the cheaper of the next idle and the
+// next busy one.
+func (x *preselection) pass(now clock.Instant) (member int32, ok bool) {
+	idle, some := x.idle.peek()
+	busy, more := x.busy.peek()
+	switch {
+	case more && (!some || busy.key-now.Micros() < idle.key):
+		x.busy.pass()
+		return busy.member, true
+	case some:
+		x.idle.pass()
+		return idle.member, true
+	}
+	return 0, false
+}
+
+// takeHolders takes the cheapest of those that hold about equally much.
+func (r *Router) takeHolders(s *search, p *pool, grade fleet.Grade, t int, q *Query, z *sizing, request cost.Request) {
+	x := &r.preselection
+	for i := range x.depths {
+		x.depths[i].n = 0
+	}
+	for k := range s.hits {
+		i := s.place(p, k)
+		if i < 0 || s.hits[k].run.Len() == 0 || p.entries[i].grade != grade || !p.mayServe(i, q) {
+			continue
+		}
+		hit := s.hits[k].tokens(z)
+		held := hit.Tokens()
+		if held <= 0 {
+			continue
+		}
+		depth := int(held * depths / max(held, request.PromptTokens))
+		if hit.LowerTokens > 0 {
+			depth += depths + 1
+		}
+		x.depths[depth].offer(i, p.price(s.now, i, t, request, hit))
+	}
+	for d := range x.depths {
+		for _, i := range x.depths[d].members[:x.depths[d].n] {
+			r.take(s.now, p, grade, i, q)
+		}
 	}
 }
 
-// of returns the list of a class.
-func (s *preselection) of(c *cost.Fit) *shortlist {
-	i := slices.IndexFunc(s.classes[:], func(l shortlist) bool { return l.class == c || l.class == nil })
-	if i < 0 {
-		i = maxClasses - 1
-	}
-	if s.classes[i].class == nil {
-		s.classes[i].class = c
-	}
-	return &s.classes[i]
-}
-
-// rough is about what the request would cost on a member.
-func (r *Router) rough(now clock.Instant, m *fleet.Member, request cost.Request, hit cost.Hit) float64 {
-	class := r.constants(m)
-	m.Limits(&class)
-	step := tokenTime(&class, m.Ledger.InFlight())
+// roughLoad is about what a member has to do, by sums.
+func (r *Router) roughLoad(now clock.Instant, m *fleet.Member, class *cost.Class) cost.Load {
+	step := tokenTime(class, m.Ledger.InFlight())
 	m.Ledger.Settle(now, step)
-	load := m.Rough(now, &class, step, fleet.Typical{
+	return m.Rough(now, class, step, fleet.Typical{
 		PromptTokens: r.typical.promptTokens, UncachedTokens: r.typical.uncachedTokens, OutputTokens: r.typical.outputTokens})
-	terms := cost.Score(&class, &load, request, hit, r.cfg.Weights)
-	return terms.TotalMicros()
 }

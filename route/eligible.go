@@ -22,39 +22,40 @@ func ExactTokens(p *prompt.Request) int {
 	return len(p.Tokens) + p.MaxTokens
 }
 
-// eligible returns the members that may serve q: those that were not tried,
-// are pinned if q is, have room for the request's tokens, and among them the
-// best grade there is. So while all of a model's workers are out, the least
-// bad of them are asked: their state may be wrong, or past.
-func eligible(now clock.Instant, view *fleet.View, members []*fleet.Member, q *Query) ([]*fleet.Member, error) {
-	var out []*fleet.Member
+// eligible keeps of the search's members those that may serve q: those that were
+// not tried, are pinned if q is, have room for the request's tokens, and among
+// them the best grade there is. So while all of a model's workers are out, the
+// least bad of them are asked: their state may be wrong, or past.
+func (s *search) eligible(q *Query) error {
+	s.fit = s.fit[:0]
 	best, short := fleet.Draining, false
 	tokens := ExactTokens(q.Prompt)
-	for _, m := range members {
+	for _, m := range s.members {
 		if excluded(q.Exclude, m.Target) || q.Pin != "" && !pinned(q.Pin, m) {
 			continue
 		}
-		if most := view.MaxModelLen(q.Prompt.Model, m); most > 0 && tokens > most {
+		if most := s.view.MaxModelLen(q.Prompt.Model, m); most > 0 && tokens > most {
 			short = true
 			continue
 		}
-		grade := m.Grade(now)
-		m.Seen(now, grade)
-		if grade == fleet.Draining && q.Pin == "" || grade > best && len(out) > 0 {
+		grade := m.Grade(s.now)
+		m.Seen(s.now, grade)
+		if grade == fleet.Draining && q.Pin == "" || grade > best && len(s.fit) > 0 {
 			continue
 		}
 		if grade < best {
-			best, out = grade, out[:0]
+			best, s.fit = grade, s.fit[:0]
 		}
-		out = append(out, m)
+		s.fit = append(s.fit, m)
 	}
+	s.members = s.fit
 	switch {
-	case len(out) > 0:
-		return out, nil
+	case len(s.fit) > 0:
+		return nil
 	case short && len(q.Exclude) == 0:
-		return nil, ErrTooLong
+		return ErrTooLong
 	}
-	return nil, ErrNoWorker
+	return ErrNoWorker
 }
 
 // pinned reports whether a pin names m: its target or its worker by id, or its

@@ -177,7 +177,7 @@ func TestPricingAllocatesNothing(t *testing.T) {
 	for i := range 30 {
 		h.finish(h.decide(t, tokens(t, 0, 500, i)), 1e7)
 	}
-	hits := h.match(h.members, p)
+	hits := h.matched(h.members, p)
 	z := h.size(&Query{Prompt: p}, hits)
 	request := cost.Request{PromptTokens: 2100, OutputTokens: 100, Choices: 1}
 	h.cands = make([]candidate, 0, len(h.members))

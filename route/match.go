@@ -38,15 +38,63 @@ type matched struct {
 	sent  index.Run
 }
 
+// search is what a decision looks for outside the router's lock: who may serve a
+// request, and what they hold of its prompt.
+type search struct {
+	now     clock.Instant
+	view    *fleet.View
+	members []*fleet.Member // that may serve it; where pooled, all that serve its model
+	hits    []matched       // by member; where sparse, of those that hold something
+	pooled  bool            // members are many, so that not each will be looked at
+	sparse  bool
+	holders []int32 // where sparse: whose each hit is, by the place in view.Members
+	seats   *seats
+	mark    index.Mark
+	found   []index.Hit        // scratch
+	bySlot  map[index.Slot]int // scratch
+	fit     []*fleet.Member    // scratch
+}
+
+// place returns whose the k-th hit is, as a place in a pool; -1: nobody's.
+func (s *search) place(p *pool, k int) int32 {
+	if !s.sparse {
+		return int32(k)
+	}
+	return p.inView[s.holders[k]]
+}
+
+// hit returns what the i-th member of a pool holds.
+func (s *search) hit(p *pool, i int32, q *prompt.Request) matched {
+	if !s.sparse {
+		return s.hits[i]
+	}
+	for k, holder := range s.holders {
+		if p.inView[holder] == i {
+			return s.hits[k]
+		}
+	}
+	h := matched{cache: p.members[i].CacheAt(), mark: s.mark}
+	if b, fed := blocksOf(h.cache); fed {
+		h.form = b.form(q)
+	}
+	return h
+}
+
 // match finds what every member holds of the prompt. Token ids match against
 // the index where the worker's events feed it, and so does as much of a text as
 // its tokens are known; everything else against what was sent there.
-func (r *Router) match(members []*fleet.Member, p *prompt.Request) []matched {
-	now, mark := r.deps.Clock.Now(), r.deps.Index.Mark()
-	out := make([]matched, len(members))
-	bySlot := make(map[index.Slot]int, len(members))
+func (r *Router) match(s *search, p *prompt.Request) {
+	members := s.members
+	s.sparse, s.mark = false, r.deps.Index.Mark()
+	s.hits = slices.Grow(s.hits[:0], len(members))[:len(members)]
+	clear(s.hits)
+	if s.bySlot == nil {
+		s.bySlot = make(map[index.Slot]int)
+	}
+	clear(s.bySlot)
+	out, bySlot := s.hits, s.bySlot
 	for i, m := range members {
-		out[i].cache, out[i].mark = m.CacheAt(), mark
+		out[i].cache, out[i].mark = m.CacheAt(), s.mark
 		if !m.Outdated() {
 			bySlot[out[i].cache.Slot] = i
 		}
@@ -54,51 +102,44 @@ func (r *Router) match(members []*fleet.Member, p *prompt.Request) []matched {
 	bySent := false
 	for i, m := range members {
 		c := out[i].cache
-		form := prompt.Form{BlockTokens: c.BlockTokens, SaltInRoot: c.SaltInRoot && p.Salt != ""}
+		b, fed := blocksOf(c)
 		switch {
-		case c.BlockTokens <= 0 || c.Known != fleet.ByEvents:
+		case !fed:
 		case len(p.Tokens) > 0:
-			out[i].form = form
+			out[i].form = b.form(p)
 		case r.deps.Learned != nil:
-			out[i].class = prompt.Class(m.RenderClass(p.Model, c.Slot, now))
-			out[i].known = r.deps.Learned.Find(p, out[i].class, form)
+			out[i].class = prompt.Class(m.RenderClass(p.Model, c.Slot, s.now))
+			out[i].known = r.deps.Learned.Find(p, out[i].class, b.form(p))
 		}
 		bySent = bySent || out[i].form.BlockTokens == 0
 	}
-	found := func(h *index.Hit, i int, source string) {
-		out[i].run, out[i].source, out[i].sure, out[i].inHBM = h.Promised, source, h.Run.Len(), h.Run.HBM
-		if members[i].Stalled(now) {
-			out[i].run.HBM, out[i].run.Lower = h.Promised.HBM/2, h.Promised.Lower/2
-		}
-	}
-	var hits []index.Hit
 	for _, form := range forms(out) {
-		hits = r.deps.Index.Match(p.TokenKeys(form), hits[:0])
-		for j := range hits {
-			if i, ok := bySlot[hits[j].Slot]; ok && out[i].form == form {
-				found(&hits[j], i, fromEvents)
+		s.found = r.deps.Index.Match(p.TokenKeys(form), s.found[:0])
+		for j := range s.found {
+			if i, ok := bySlot[s.found[j].Slot]; ok && out[i].form == form {
+				out[i].take(s.now, members[i], &s.found[j], fromEvents)
 			}
 		}
 	}
 	for _, k := range knowns(out) {
-		hits = r.deps.Index.Match(k.Keys, hits[:0])
-		for j := range hits {
-			if i, ok := bySlot[hits[j].Slot]; ok && same(out[i].known, k) {
-				found(&hits[j], i, fromLearned)
+		s.found = r.deps.Index.Match(k.Keys, s.found[:0])
+		for j := range s.found {
+			if i, ok := bySlot[s.found[j].Slot]; ok && same(out[i].known, k) {
+				out[i].take(s.now, members[i], &s.found[j], fromLearned)
 			}
 		}
 	}
 	if !bySent {
-		return out
+		return
 	}
 	keys, chunks := sentKeys(p)
-	hits = r.deps.Approx.Match(keys, func(s index.Slot) index.Horizon {
-		if i, ok := bySlot[s]; ok {
+	s.found = r.deps.Approx.Match(keys, func(slot index.Slot) index.Horizon {
+		if i, ok := bySlot[slot]; ok {
 			return members[i].Horizon(out[i].cache)
 		}
 		return index.Horizon{}
-	}, hits[:0])
-	for _, h := range hits {
+	}, s.found[:0])
+	for _, h := range s.found {
 		i, ok := bySlot[h.Slot]
 		switch {
 		case !ok || out[i].form.BlockTokens > 0:
@@ -108,7 +149,79 @@ func (r *Router) match(members []*fleet.Member, p *prompt.Request) []matched {
 			out[i].run, out[i].source, out[i].chunks = h.Run, fromSent, chunks
 		}
 	}
-	return out
+}
+
+// take takes what the index says that a member holds.
+func (x *matched) take(now clock.Instant, m *fleet.Member, h *index.Hit, source string) {
+	x.run, x.source, x.sure, x.inHBM = h.Promised, source, h.Run.Len(), h.Run.HBM
+	if m.Stalled(now) {
+		x.run.HBM, x.run.Lower = h.Promised.HBM/2, h.Promised.Lower/2
+	}
+}
+
+// matchHolders is match of a prompt of token ids, for those that hold something of
+// it alone: it asks only what the index found.
+func (r *Router) matchHolders(s *search, p *prompt.Request) {
+	s.sparse, s.mark = true, r.deps.Index.Mark()
+	s.seats = r.seatsOf(s.now, s.view)
+	if r.holdersBy(s, p) {
+		return
+	}
+	s.seats.isStale.Store(true)
+	if now := r.seatsOf(s.now, s.view); now != s.seats {
+		s.seats = now
+		r.holdersBy(s, p)
+	}
+}
+
+// holdersBy finds the holders by the search's seats. It returns false where it
+// found some that have no seat.
+func (r *Router) holdersBy(s *search, p *prompt.Request) (all bool) {
+	all = true
+	s.hits, s.holders = s.hits[:0], s.holders[:0]
+	for k, b := range s.seats.blocks {
+		form := b.form(p)
+		if slices.ContainsFunc(s.seats.blocks[:k], func(o blocks) bool { return o.form(p) == form }) {
+			continue
+		}
+		s.found = r.deps.Index.Match(p.TokenKeys(form), s.found[:0])
+		for j := range s.found {
+			i := s.seats.at(s.found[j].Slot)
+			if i < 0 {
+				all = false
+				continue
+			}
+			m := s.view.Members[i]
+			h := matched{cache: m.CacheAt(), mark: s.mark}
+			if b, fed := blocksOf(h.cache); fed && b.form(p) == form {
+				h.form = form
+				h.take(s.now, m, &s.found[j], fromEvents)
+				s.hits, s.holders = append(s.hits, h), append(s.holders, i)
+			}
+		}
+	}
+	if !s.seats.unfed {
+		return all
+	}
+	s.found = r.deps.Approx.Match(p.TokenKeys(sentForm), func(slot index.Slot) index.Horizon {
+		if i := s.seats.at(slot); i >= 0 {
+			return s.view.Members[i].Horizon(s.view.Members[i].CacheAt())
+		}
+		return index.Horizon{}
+	}, s.found[:0])
+	for _, found := range s.found {
+		i := s.seats.at(found.Slot)
+		if i < 0 {
+			all = false
+			continue
+		}
+		c := s.view.Members[i].CacheAt()
+		if _, fed := blocksOf(c); !fed {
+			s.hits = append(s.hits, matched{cache: c, mark: s.mark, run: found.Run, source: fromSent})
+			s.holders = append(s.holders, i)
+		}
+	}
+	return all
 }
 
 // knowns returns the different leading parts of a text whose tokens are known.

@@ -50,7 +50,7 @@ func TestReturnsAvoidPressedCaches(t *testing.T) {
 	request := cost.Request{PromptTokens: 8000, OutputTokens: 100, Choices: 1}
 	price := func(m *fleet.Member, back cost.Return) cost.Terms {
 		p := tokens(t, 0, 8000, 1)
-		hits := h.match(h.members[:], p)
+		hits := h.matched(h.members[:], p)
 		i := 0
 		if m == h.members[1] {
 			i = 1
@@ -83,7 +83,7 @@ func TestReturnsAvoidPressedCaches(t *testing.T) {
 	c := candidate{member: h.members[0]}
 	p := tokens(t, 0, 8000, 1)
 	request.Return = back
-	hits := h.match(h.members, p)
+	hits := h.matched(h.members, p)
 	z := h.size(&Query{Prompt: p}, hits)
 	h.price(h.clock.Now(), &c, &hits[0], &z, p, request)
 	if c.terms.WorkflowMicros == 0 || c.judged.WorkflowMicros != 0 {

@@ -56,18 +56,41 @@ func (r *Router) requestOf(q *Query, z *sizing) cost.Request {
 	return request
 }
 
-// priceAll prices for q the members that preselect returns, as r.cands. It needs r.mu.
-func (r *Router) priceAll(now clock.Instant, q *Query, members []*fleet.Member, hits []matched) (cost.Request, sizing) {
-	z := r.size(q, hits)
+// priceAll prices for q, as r.cands, all members that may serve it; where they are
+// many, those that preselect returns. Errors are those of Decide. It needs r.mu.
+func (r *Router) priceAll(s *search, q *Query) (cost.Request, sizing, error) {
+	z := r.size(q, s.hits)
 	request := r.requestOf(q, &z)
-	r.cands, r.serving = r.cands[:0], len(members)
-	for _, i := range r.preselect(now, members, hits, q, &z, request) {
-		r.cands = append(r.cands, candidate{member: members[i]})
-		r.price(now, &r.cands[len(r.cands)-1], &hits[i], &z, q.Prompt, request)
+	r.cands = r.cands[:0]
+	if s.pooled {
+		p := r.poolOf(s.now, s.view, q.Prompt.Model, s.members)
+		for _, i := range r.preselect(s, p, q, &z, request) {
+			h := s.hit(p, i, q.Prompt)
+			r.consider(s, p.members[i], &h, &z, q, request)
+		}
+		r.serving = p.serving()
 	}
-	r.slowStart(now, request)
-	r.addLaterWait(now)
-	return request, z
+	if len(r.cands) == 0 { // all of few, or of many of whom none was found
+		if s.pooled {
+			if err := s.eligible(q); err != nil {
+				return request, z, err
+			}
+			r.match(s, q.Prompt)
+		}
+		for i, m := range s.members {
+			r.consider(s, m, &s.hits[i], &z, q, request)
+		}
+		r.serving = len(s.members)
+	}
+	r.slowStart(s.now, request)
+	r.addLaterWait(s.now)
+	return request, z, nil
+}
+
+// consider prices a member as one of r.cands.
+func (r *Router) consider(s *search, m *fleet.Member, h *matched, z *sizing, q *Query, request cost.Request) {
+	r.cands = append(r.cands, candidate{member: m})
+	r.price(s.now, &r.cands[len(r.cands)-1], h, z, q.Prompt, request)
 }
 
 // price scores one member.

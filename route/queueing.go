@@ -59,14 +59,19 @@ type backlog struct {
 // don't wait: the former have waited, and with one worker to go to there is
 // nothing to gain by binding late.
 func (r *Router) Enter(q Query, placed func(*Decision, error)) (*Decision, *Waiting, error) {
-	now, members, hits, err := r.find(&q)
+	s, err := r.find(&q)
 	if err != nil {
 		return nil, nil, err
 	}
+	defer r.searches.Put(s)
+	now := s.now
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.judgeDue(now)
-	request, z := r.priceAll(now, &q, members, hits)
+	request, z, err := r.priceAll(s, &q)
+	if err != nil {
+		return nil, nil, err
+	}
 	mayWait := r.queueing() && len(q.Exclude) == 0 && q.Pin == ""
 	if !mayWait || r.queue.line(q.Prompt.Model) == nil && r.anyOpen(request) {
 		return r.place(now, q, request, &z, 0), nil, nil
@@ -288,7 +293,11 @@ func (r *Router) roomOn(now clock.Instant, m *fleet.Member, w *Waiting) bool {
 	if at < 0 {
 		return false
 	}
-	hits := r.match(members[at:at+1], w.query.Prompt)
+	s := r.searches.Get().(*search)
+	defer r.searches.Put(s)
+	s.now, s.members = now, members[at:at+1]
+	r.match(s, w.query.Prompt)
+	hits := s.hits
 	z := r.size(&w.query, hits)
 	request := r.requestOf(&w.query, &z)
 	r.probe = candidate{member: m}
@@ -309,14 +318,19 @@ const (
 // can't be placed at all. With atHome it does so only if that is the best of all
 // workers, and else says elsewhere.
 func (r *Router) placeWaiting(now clock.Instant, w *Waiting, atHome bool) placing {
-	_, members, hits, err := r.find(&w.query)
+	s, err := r.find(&w.query)
+	var request cost.Request
+	var z sizing
+	if err == nil {
+		defer r.searches.Put(s)
+		request, z, err = r.priceAll(s, &w.query)
+	}
 	if err != nil {
 		r.queue.remove(w)
 		r.queue.stats.Failed++
 		w.placed(nil, err)
 		return placed
 	}
-	request, z := r.priceAll(now, &w.query, members, hits)
 	if r.queueing() {
 		if atHome && !r.open(r.least(), request) && r.anyOpen(request) {
 			return elsewhere

@@ -55,6 +55,13 @@ func newHouse(t testing.TB, policy Policy, workers int) *house {
 	return h
 }
 
+// matched is what each of the members holds of a prompt.
+func (h *house) matched(members []*fleet.Member, p *prompt.Request) []matched {
+	s := &search{now: h.clock.Now(), view: h.view, members: members}
+	h.match(s, p)
+	return s.hits
+}
+
 // tokens is a prompt of token ids: shared ones, then own ones.
 func tokens(t testing.TB, shared, own, who int) *prompt.Request {
 	t.Helper()
@@ -246,7 +253,7 @@ func TestTextHitsAgeWithTheCache(t *testing.T) {
 		cache.HeldTokens[kv.HBM], cache.HeldTokens[kv.CPU] = 100_000, 200_000
 		cache.Evicting[kv.HBM], cache.Evicting[kv.CPU] = true, true
 		m.SetCache(cache)
-		hits := h.match(h.members, p)
+		hits := h.matched(h.members, p)
 		z := h.size(&Query{Prompt: p}, hits)
 		if got := hits[0].tokens(&z); (got.HBMTokens > 0) != c.hbm || (got.LowerTokens > 0) != c.lower {
 			t.Errorf("%s: hit %+v", c.description, got)
@@ -323,7 +330,7 @@ func TestOutdatedMembersMatchNothing(t *testing.T) {
 		cached   bool
 	}{{false, true}, {true, false}, {false, true}} {
 		h.members[0].SetOutdated(c.outdated)
-		for name, m := range map[string][]matched{"tokens": h.match(h.members, exact), "text": h.match(h.members, chat)} {
+		for name, m := range map[string][]matched{"tokens": h.matched(h.members, exact), "text": h.matched(h.members, chat)} {
 			if got := m[0].run.Len() > 0; got != c.cached {
 				t.Errorf("outdated %v, %s: a hit is %v", c.outdated, name, got)
 			}

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rhizome-router/rhizome/clock"
@@ -68,7 +69,11 @@ type Router struct {
 	probe     candidate   // scratch of roomOn
 	byCost    []int       // scratch of explain
 	preselection
-	ends []float64 // scratch of size
+	ends     []float64 // scratch of size
+	pools    pools
+	seats    atomic.Pointer[seats]
+	searches sync.Pool   // of *search
+	choosy   atomic.Bool // the policy looks at the best of many members alone
 }
 
 // Stats counts what the router did since it started.
@@ -97,6 +102,8 @@ func New(cfg Config, deps Deps) *Router {
 		sessions: newSessions(), agents: newAgents(), ring: newRing(cfg.Explained), audits: newAudits(),
 		peering: newPeering(deps.Mesh), leases: newLeasing(deps.Leases),
 	}
+	x.searches.New = func() any { return new(search) }
+	x.choosy.Store(cfg.Policy == Rhizome)
 	x.listen()
 	return x
 }
@@ -111,6 +118,8 @@ func (r *Router) Reconfigure(cfg Config) {
 	r.cfg.Policy, r.cfg.Weights, r.cfg.Article, r.cfg.TierGate = cfg.Policy, cfg.Weights, cfg.Article, cfg.TierGate
 	r.cfg.SlowStart, r.cfg.NearTie, r.cfg.TemperatureMicros = cfg.SlowStart, cfg.NearTie, cfg.TemperatureMicros
 	r.cfg.Queue = cfg.Queue
+	r.choosy.Store(cfg.Policy == Rhizome)
+	r.pools = pools{} // they are by the weights
 	r.requeue()
 }
 
@@ -141,15 +150,19 @@ func (r *Router) Explain(id string) (Explanation, bool) {
 // Decide chooses a worker for q and books the request there. The error is
 // [ErrUnknownModel], [ErrNoWorker] or [ErrTooLong].
 func (r *Router) Decide(q Query) (*Decision, error) {
-	now, members, hits, err := r.find(&q)
+	s, err := r.find(&q)
 	if err != nil {
 		return nil, err
 	}
+	defer r.searches.Put(s)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.judgeDue(now)
-	request, z := r.priceAll(now, &q, members, hits)
-	return r.place(now, q, request, &z, 0), nil
+	r.judgeDue(s.now)
+	request, z, err := r.priceAll(s, &q)
+	if err != nil {
+		return nil, err
+	}
+	return r.place(s.now, q, request, &z, 0), nil
 }
 
 // place chooses one of r.cands for q, which has waited here that long, and books
@@ -175,35 +188,54 @@ func (r *Router) place(now clock.Instant, q Query, request cost.Request, z *sizi
 // brought (prefills that are over, numbers scraped) it takes up, as every
 // decision does first. Errors are those of Decide.
 func (r *Router) Preview(q Query) (Explanation, error) {
-	now, members, hits, err := r.find(&q)
+	s, err := r.find(&q)
 	if err != nil {
 		return Explanation{}, err
 	}
+	defer r.searches.Put(s)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	turn, source := r.turn, *r.source
-	request, _ := r.priceAll(now, &q, members, hits)
-	chosen := r.choose(now, q, request)
+	request, _, err := r.priceAll(s, &q)
+	if err != nil {
+		return Explanation{}, err
+	}
+	chosen := r.choose(s.now, q, request)
 	r.turn, *r.source = turn, source
-	return r.explain(now, q, request, chosen, nil), nil
+	return r.explain(s.now, q, request, chosen, nil), nil
 }
 
-// find returns the members that may serve q, and what each holds of its prompt.
-func (r *Router) find(q *Query) (now clock.Instant, members []*fleet.Member, hits []matched, err error) {
+// find returns who may serve q, and what they hold of its prompt. The search is
+// to be put back.
+func (r *Router) find(q *Query) (*search, error) {
 	view := r.deps.Fleet.View()
 	members, known := view.Serving(q.Prompt.Model)
 	switch {
 	case !known && view.Pending():
-		return 0, nil, nil, ErrNoWorker
+		return nil, ErrNoWorker
 	case !known:
-		return 0, nil, nil, ErrUnknownModel
+		return nil, ErrUnknownModel
 	}
-	now = r.deps.Clock.Now()
-	if members, err = eligible(now, view, members, q); err != nil {
-		return 0, nil, nil, err
+	s := r.searches.Get().(*search)
+	s.now, s.view, s.members = r.deps.Clock.Now(), view, members
+	s.pooled = len(members) > preselectFrom && q.Pin == "" && r.choosy.Load()
+	if !s.pooled {
+		if err := s.eligible(q); err != nil {
+			r.searches.Put(s)
+			return nil, err
+		}
 	}
-	r.deps.Index.Expire(now)
-	return now, members, r.match(members, q.Prompt), nil
+	r.deps.Index.Expire(s.now)
+	switch {
+	case !s.pooled:
+		r.match(s, q.Prompt)
+	case len(q.Prompt.Tokens) > 0:
+		r.matchHolders(s, q.Prompt)
+	default:
+		s.seats = r.seatsOf(s.now, view)
+		r.match(s, q.Prompt)
+	}
+	return s, nil
 }
 
 // outputKey is what the length of the answer may depend on.
@@ -241,6 +273,7 @@ func (r *Router) book(now clock.Instant, q Query, request cost.Request, z *sizin
 	}
 	seen, predicted := r.watch(now, c), r.predict(now, c, q.Prompt)
 	c.member.Ledger.Book(now, b)
+	r.happened(now, c.member)
 	r.peering.touch(c.member)
 	d := &Decision{
 		ID: q.ID, Target: c.member.Target, Worker: c.member.Worker,
@@ -274,6 +307,7 @@ func (r *Router) FirstByte(d *Decision) {
 	class := r.constants(d.member)
 	d.member.Ledger.FirstToken(now, d.booking, tokenTime(&class, d.member.Ledger.InFlight()))
 	d.member.FirstToken(now, d.booking.UncachedTokens)
+	r.happened(now, d.member)
 	r.peering.touch(d.member)
 	d.seen.first, d.seen.firstAt = d.member.Ledger.Work(now, &class), now
 	if d.query.Stream {
@@ -304,6 +338,7 @@ func (r *Router) Done(d *Decision, o Outcome) {
 		r.peering.ended(now.Sub(d.bookedAt))
 	}
 	d.member.Ledger.Release(now, d.booking)
+	defer r.happened(now, d.member)
 	r.peering.touch(d.member)
 	r.endStep(now, d, &o)
 	defer r.freed(now, d.member)

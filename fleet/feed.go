@@ -67,11 +67,15 @@ func (f *Fleet) follow(ctx context.Context, w *worker, in *Inlet, id engine.Iden
 }
 
 // learnProcess finds out which process of a worker runs, if no scrape has told
-// yet: whether what a peer read is of it decides where to go on.
+// yet: whether what was read before, here or by a peer, is of it decides where to
+// go on.
 func (f *Fleet) learnProcess(ctx context.Context, w *worker, fw *follower) {
-	known := false
-	f.mesh.Do(func(clock.Instant, *core.Core) { known = fw.process.Known })
-	if known || f.deps.Mesh == nil {
+	need := false
+	f.mesh.Do(func(_ clock.Instant, c *core.Core) {
+		_, told := c.Boot(fw.id.Target)
+		need = (told || f.deps.Mesh != nil) && !fw.process.Known
+	})
+	if !need {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.ProbeTimeout)

@@ -5,8 +5,10 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/engine"
 	"github.com/rhizome-router/rhizome/engine/emulator"
 	"github.com/rhizome-router/rhizome/engine/vllm"
 	"github.com/rhizome-router/rhizome/fleet"
@@ -25,11 +27,22 @@ type replica struct {
 // newReplicas starts fleets that share what they know over real sockets.
 func newReplicas(t *testing.T, n, workers int) []*replica {
 	g, specs := newWorkers(t, workers, nil)
+	return newReplicasOf(t, n, g, specs, time.Now)
+}
+
+// newReplicasOf has replicas watch workers that are there. wall is the clock of
+// the second one's host.
+func newReplicasOf(t *testing.T, n int, g *ground, specs []engine.Spec, wall func() time.Time) []*replica {
+	t.Helper()
 	var all []*replica
 	var peers []string
 	for i := range n {
 		cfg := mesh.Config{Peers: peers, Transport: transport.Config{Listen: "127.0.0.1:0", Cluster: "test", Secrets: []string{strings.Repeat("0123456789abcdef", 2)}}}
-		e, err := transport.Listen(cfg.Transport, transport.Options{Boot: fmt.Sprint("replica-", i)})
+		opts := transport.Options{Boot: fmt.Sprint("replica-", i)}
+		if i == 1 {
+			opts.Wall = wall
+		}
+		e, err := transport.Listen(cfg.Transport, opts)
 		if err != nil {
 			t.Fatal(err)
 		}

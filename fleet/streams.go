@@ -1,10 +1,12 @@
 package fleet
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/crdt"
@@ -114,6 +116,7 @@ func (f *Fleet) follower(m *Member, cache Cache, id engine.Identity) *follower {
 	fw := &follower{f: f, m: m, id: crdt.StreamID{Target: m.Target, Source: crdt.Engine}, cache: cache, rule: ruleOf(id), told: id.BlockTokens > 0, steps: id.Engine == engine.VLLM}
 	f.mesh.Do(func(now clock.Instant, c *core.Core) {
 		f.followers[m.Target] = fw
+		c.Follow(now, m.Target)
 		if boot, ok := c.Boot(m.Target); ok {
 			fw.id.Boot = boot
 			if s := c.Log().Stream(fw.id); s != nil {
@@ -125,18 +128,28 @@ func (f *Fleet) follower(m *Member, cache Cache, id engine.Identity) *follower {
 	return fw
 }
 
-// forgetStream drops what the logs hold of a target.
-func (f *Fleet) forgetStream(t kv.Target) {
+// leaveStream says that a target is no more in the fleet. The logs hold what they
+// have of it for a while: one that comes back soon, as the same process, is
+// indexed again at once.
+func (f *Fleet) leaveStream(t kv.Target) {
 	f.mesh.Do(func(_ clock.Instant, c *core.Core) {
-		fw := f.followers[t]
-		delete(f.followers, t)
-		if fw != nil {
+		if f.followers[t] != nil {
+			delete(f.followers, t)
 			c.Delete(core.Caches, core.TargetKey(t))
-			c.Close(fw.id)
-			c.Close(fw.ownID())
+			c.Unfollow(t)
 		}
 	})
 }
+
+// keepLogs has the logs of a fleet that is alone forget, until ctx ends; in a
+// mesh its node does.
+func (f *Fleet) keepLogs(ctx context.Context) {
+	for f.deps.Clock.Sleep(ctx, sweepEvery) == nil {
+		f.mesh.Do(func(now clock.Instant, c *core.Core) { c.Tick(now) })
+	}
+}
+
+const sweepEvery = 10 * time.Second
 
 // reader returns the replica that reads a worker's events; within Do.
 func (f *Fleet) reader(w kv.WorkerID) string {

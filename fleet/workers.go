@@ -156,8 +156,9 @@ func (f *Fleet) Run(ctx context.Context) {
 	f.mu.Unlock()
 	if f.deps.Mesh != nil {
 		f.exchange(ctx)
+	} else {
+		f.keepLogs(ctx)
 	}
-	<-ctx.Done()
 	f.mu.Lock()
 	f.crew.run = nil // nobody is started any more
 	f.mu.Unlock()
@@ -293,7 +294,7 @@ func (f *Fleet) dismiss(w *worker) {
 // have ended. It needs mu.
 func (f *Fleet) forget(w *worker) {
 	for _, m := range w.members {
-		f.forgetStream(m.Target)
+		f.leaveStream(m.Target)
 	}
 	for _, m := range w.members {
 		slot := m.Cache().Slot

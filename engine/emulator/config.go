@@ -45,8 +45,9 @@ type Config struct {
 	Tiers       []model.TierConfig // nil: CPU of four times the pool; empty: none. SGLang: CPU only
 
 	Template Template // of chats; default TemplatePlain
-	// Now says which day it is to TemplateDated; default time.Now. It is called
-	// by many goroutines at once.
+	// Now is the wall clock of the worker's host: which day it is to
+	// TemplateDated, and when a process started; default time.Now. It is called by
+	// many goroutines at once.
 	Now func() time.Time
 
 	// NoRender leaves out vLLM's /render, as releases before 0.15 do, and later

@@ -30,7 +30,7 @@ type life struct {
 
 // newLife returns the n-th life, from 0 on.
 func (w *Worker) newLife(n uint64) *life {
-	l := &life{started: time.Now(), name: w.dialect.namer(processRoot(w.cfg.Seed, n), w.cfg.BlockTokens)}
+	l := &life{started: w.cfg.Now(), name: w.dialect.namer(processRoot(w.cfg.Seed, n), w.cfg.BlockTokens)}
 	l.metrics = newMetrics(w, l.started)
 	return l
 }

@@ -168,18 +168,20 @@ type Core struct {
 	rand *rand.Rand
 	log  *crdt.Log
 
-	streams  map[crdt.StreamID]*stream
-	current  map[source]crdt.StreamID // by target and source, what is shown
-	own      [NumKinds]ownPage
-	pages    map[pageID]*page
-	settled  settled
-	tables   [NumTables]*crdt.Latest
-	peers    map[string]*peer
-	names    []string // of peers, sorted
-	readers  []string // the replicas that read engines, sorted, this one included
-	unsettle clock.Instant
+	streams   map[crdt.StreamID]*stream
+	current   map[source]crdt.StreamID // by target and source, what is shown
+	own       [NumKinds]ownPage
+	pages     map[pageID]*page
+	settled   settled
+	following following
+	tables    [NumTables]*crdt.Latest
+	peers     map[string]*peer
+	names     []string // of peers, sorted
+	readers   []string // the replicas that read engines, sorted, this one included
+	unsettle  clock.Instant
 
-	numbers  []crdt.StreamID // that our live frames use, by number
+	numbers  []number // that our live frames use, in their order
+	numbered int      // so many were ever used
 	batch    batch
 	losing   []*stream // those with batches that the peers are asked for
 	out      []Message

@@ -183,14 +183,14 @@ func readPosition(r *wire.Reader) crdt.Position {
 	return crdt.Position{Version: r.Uint(math.MaxUint64 - 1), Deleted: r.Uint(math.MaxUint64 - 1)}
 }
 
-func (c *Core) encodeNumbers(from int) []byte {
+// encodeNumbers tells of numbers that follow each other.
+func encodeNumbers(run []number) []byte {
 	w := begin(frameNumbers, 2)
-	w.Uint(uint64(from))
-	w.Array((idFields + 1) * (len(c.numbers) - from))
-	for _, id := range c.numbers[from:] {
-		putID(w, id)
-		s := c.streams[id]
-		w.Bool(s != nil && s.cfg.Counted)
+	w.Uint(uint64(run[0].n))
+	w.Array((idFields + 1) * len(run))
+	for _, n := range run {
+		putID(w, n.id)
+		w.Bool(n.counted)
 	}
 	return w.Bytes()
 }
@@ -202,9 +202,10 @@ func (c *Core) readNumbers(p *peer, r *wire.Reader) {
 		if r.Err() != nil {
 			return
 		}
-		if len(p.numbers) >= 2*c.cfg.MaxStreams {
+		if len(p.numbers) >= 2*c.cfg.MaxStreams { // most are of streams that it has closed; it tells the others again
 			c.stats.Refused++
-			return
+			clear(p.numbers)
+			p.behind = true
 		}
 		p.numbers[n] = numbered{id, counted}
 		n++

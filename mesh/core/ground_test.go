@@ -201,7 +201,7 @@ func (g *ground) deliver() {
 // what is missing, and then what they say.
 func (n *node) follow() {
 	for i, e := range n.g.engines {
-		reads := n.core.Reads(e.id.Target.Worker)
+		reads := n.core.Reads(e.id.Target.Worker) && n.core.follows(e.id.Target)
 		if !reads {
 			n.reads[i] = false
 			continue

@@ -1,9 +1,11 @@
 package core
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/rhizome-router/rhizome/clock"
@@ -23,6 +25,7 @@ type stream struct {
 	lastAt  clock.Instant // of the last change
 	marked  bool          // since then
 	stale   clock.Instant // since when another boot is current; 0: it is current
+	left    clock.Instant // since when its target is not followed; 0: it is
 	asked   string        // the peer that was asked for what is missing
 	askedAt clock.Instant
 	gapAt   clock.Instant // since when batches wait for others; 0: none do
@@ -154,8 +157,9 @@ func (c *Core) publish(now clock.Instant, id crdt.StreamID, counted bool, e crdt
 		return o, nil
 	}
 	if s.number < 0 {
-		s.number = len(c.numbers)
-		c.numbers = append(c.numbers, id)
+		s.number = c.numbered
+		c.numbered++
+		c.numbers = append(c.numbers, number{s.number, id, s.cfg.Counted})
 	}
 	if c.batch.add(now, s, e) >= c.cfg.BatchBytes {
 		c.flush()
@@ -229,6 +233,7 @@ func (c *Core) sweepStreams(now clock.Instant) {
 			c.Close(s.id)
 		}
 	}
+	c.sweepLeft(now)
 }
 
 // Close forgets a stream: that of a worker which is no more.
@@ -241,6 +246,9 @@ func (c *Core) Close(id crdt.StreamID) {
 	delete(c.streams, id)
 	c.log.Close(id)
 	c.batch.forget(s)
+	if s.number >= 0 {
+		c.numbers = slices.DeleteFunc(c.numbers, func(n number) bool { return n.n == s.number })
+	}
 	at := source{id.Target, id.Source}
 	if c.current[at] == id {
 		delete(c.current, at)
@@ -328,12 +336,31 @@ func (c *Core) flush() {
 
 // introduce tells a peer the numbers of our streams that it doesn't know.
 func (c *Core) introduce(p *peer) {
-	if p.told == len(c.numbers) {
+	if p.told == c.numbered {
 		return
 	}
-	c.send(p.name, Live, c.encodeNumbers(p.told))
-	p.told = len(c.numbers)
+	i, _ := slices.BinarySearchFunc(c.numbers, p.told, func(n number, told int) int { return cmp.Compare(n.n, told) })
+	for run := c.numbers[i:]; len(run) > 0; {
+		n := 1
+		for n < len(run) && n < maxNumbersAFrame && run[n].n == run[0].n+n {
+			n++
+		}
+		c.send(p.name, Live, encodeNumbers(run[:n]))
+		run = run[n:]
+	}
+	p.told = c.numbered
 }
+
+// number is what live frames call one of our streams. None is used twice, for a
+// peer that missed the frame that says so would take one stream for another.
+type number struct {
+	n       int
+	id      crdt.StreamID
+	counted bool
+}
+
+// maxNumbersAFrame bounds a frame of numbers, at some 30 bytes each.
+const maxNumbersAFrame = 1 << 15
 
 // TargetKey is a target as the key of a value or row.
 func TargetKey(t kv.Target) string {

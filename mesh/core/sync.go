@@ -160,7 +160,7 @@ func (c *Core) serve(now clock.Instant, p *peer) {
 		var done bool
 		switch {
 		case t.table > 0:
-			frame, done = encodeRows(t.table-1, c.tables[t.table-1].All()), true
+			frame, done = encodeRows(t.table-1, c.toldRows(t.table-1)), true
 		case t.page != nil:
 			frame, done = c.pagePart(now, t)
 		case t.parts > 0:
@@ -259,6 +259,9 @@ func (c *Core) readPiece(now clock.Instant, p *peer, r *wire.Reader) {
 
 // takeEntries applies a piece of a log.
 func (c *Core) takeEntries(now clock.Instant, p *peer, n numbered, first uint64, entries []byte, r *wire.Reader) {
+	if c.streams[n.id] == nil && c.ignores(now, n.id.Target) {
+		return
+	}
 	s := c.open(now, n.id, n.counted)
 	if s == nil {
 		return

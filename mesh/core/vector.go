@@ -17,7 +17,8 @@ import (
 //	pages     kind, writer, inc, version, deleted, …
 //	tables    digest of each
 //
-// A truncated stream is not in it: it is not to be had here.
+// A truncated stream is not in it: it is not to be had here. Nor is one that is
+// not followed here: see following.
 const (
 	vectorStreamFields = idFields + 4
 	vectorPageFields   = 5
@@ -30,7 +31,7 @@ func (c *Core) sendVector(now clock.Instant, p *peer, reply bool) {
 	w := begin(frameVector, 4)
 	w.Bool(reply)
 	streams := c.sorted()
-	streams = slices.DeleteFunc(streams, func(s *stream) bool { return s.log.Truncated() != 0 })
+	streams = slices.DeleteFunc(streams, func(s *stream) bool { return s.log.Truncated() != 0 || !c.follows(s.id.Target) })
 	w.Array(vectorStreamFields * len(streams))
 	for _, s := range streams {
 		if now.Sub(s.lastAt) >= quiet && !s.marked {
@@ -169,7 +170,7 @@ func (c *Core) compareStream(now clock.Instant, p *peer, v *theirs) {
 	boot, told := c.Boot(v.id.Target)
 	s := c.streams[v.id]
 	if s == nil {
-		if v.next == 0 || told && boot != v.id.Boot {
+		if v.next == 0 || told && boot != v.id.Boot || c.ignores(now, v.id.Target) {
 			return
 		}
 		if s = c.open(now, v.id, v.counted); s == nil {

@@ -107,6 +107,9 @@ func listenQUIC(cfg Config, opts Options, r *refusals) (carrier, netip.AddrPort,
 	if c.listener, err = c.transport.Listen(c.gate.server(), quicConfig()); err != nil {
 		return nil, self, errors.Join(fmt.Errorf("listen on the mesh's port: %w", err), c.transport.Close(), socket.Close())
 	}
+	if receive, send, ok := bufferBytes(socket); ok { // as the library has set them
+		logBuffers(opts.Log, receive, send)
+	}
 	return c, self, nil
 }
 

@@ -12,12 +12,15 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/rhizome-router/rhizome/transport"
 )
 
 // version is set by the build.
 var version = "dev"
 
 func main() {
+	_ = os.Setenv(transport.QuietQUIC, "true") // transport logs it
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal kills at once
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))

@@ -21,12 +21,14 @@ import (
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/config"
 	"github.com/rhizome-router/rhizome/engine/emulator"
+	"github.com/rhizome-router/rhizome/transport"
 )
 
 // version is set by the build.
 var version = "dev"
 
 func main() {
+	_ = os.Setenv(transport.QuietQUIC, "true") // transport logs it
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// A second signal kills at once.
 	context.AfterFunc(ctx, stop)

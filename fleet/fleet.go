@@ -98,6 +98,17 @@ func (f *Fleet) newMembers(w *engine.Worker, class cost.Class, id engine.Identit
 	return members
 }
 
+// Process names the process that a target's worker runs: see Member.Process. It
+// is empty for a target that is not in the fleet.
+func (f *Fleet) Process(t kv.Target) string {
+	for _, m := range f.View().Members {
+		if m.Target == t {
+			return m.Process()
+		}
+	}
+	return ""
+}
+
 // View returns the present picture. It never changes; ask again for a newer.
 func (f *Fleet) View() *View { return f.view.Load() }
 
@@ -266,7 +277,12 @@ func (f *Fleet) scrape(ctx context.Context, w *worker, inlets []*Inlet) {
 				f.deps.Log.Warn("several engines answer under one address, as behind a Service or a balancer: their caches can't be told apart; "+
 					"name each worker, or find them by discovery", "worker", w.Spec.URL)
 			}
+			process := t.ProcessStartSeconds
+			if boot.several {
+				process = engine.Value{} // any of them may answer next
+			}
 			for _, in := range inlets {
+				in.Member.SetProcess(process)
 				if restarted {
 					f.restarted(in.Member, before)
 				}

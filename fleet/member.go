@@ -56,6 +56,7 @@ type Member struct {
 	// outdated says that the worker's process is a new one and its feed has not
 	// started over yet.
 	outdated atomic.Bool
+	process  atomic.Pointer[string]
 	rendered rendered
 	changes  atomic.Uint64
 }
@@ -155,6 +156,22 @@ func (m *Member) CacheAt() *Cache { return m.cache.Load() }
 // Outdated reports whether what is known of the cache is that of a process
 // which is no more.
 func (m *Member) Outdated() bool { return m.outdated.Load() }
+
+// Process names the process that the worker runs, by when it started; the same on
+// all replicas. It is empty where the worker doesn't tell.
+func (m *Member) Process() string {
+	if p := m.process.Load(); p != nil {
+		return *p
+	}
+	return ""
+}
+
+// SetProcess records when the worker's process started.
+func (m *Member) SetProcess(start engine.Value) {
+	if name := processNote(start); name != m.Process() {
+		m.process.Store(&name)
+	}
+}
 
 // SetOutdated records whether it is so.
 func (m *Member) SetOutdated(outdated bool) { m.outdated.Store(outdated) }

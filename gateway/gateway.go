@@ -64,6 +64,10 @@ type Deps struct {
 	// Node shares with other replicas which worker holds which response; nil for
 	// a replica that is alone. The gateway is to be made before it runs.
 	Node *mesh.Node
+	// Process names the process that a target's worker runs, as all replicas name
+	// it, empty where that is unknown: what another process made there is gone.
+	// It may be nil.
+	Process func(kv.Target) string
 	// Mesh returns what the admin API shows as /mesh: the other replicas, and how
 	// this one stands with them.
 	Mesh func() any

@@ -131,7 +131,8 @@ func (a *attempt) learn(t *tap) bool {
 	if m == nil {
 		return t.windows > 0 // it stands at the beginning or nowhere
 	}
-	a.g.places.put(place{stateKey(a.x.caller.tenant, string(m[1])), a.decision.Target, a.x.prompt.Model, a.x.named, 0})
+	target := a.decision.Target
+	a.g.places.put(place{id: stateKey(a.x.caller.tenant, string(m[1])), target: target, model: a.x.prompt.Model, named: a.x.named, process: a.g.processOf(target)})
 	return true
 }
 

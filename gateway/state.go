@@ -31,6 +31,8 @@ type place struct {
 	target kv.Target
 	model  string
 	named  string // what the request that made it called the model
+	// process is the worker's that made it, see Deps.Process; empty: unknown.
+	process string
 
 	until clock.Instant // of one that another replica told; 0: it is our own
 }
@@ -66,13 +68,14 @@ func (s *places) put(p place) {
 	w.String(core.TargetKey(p.target))
 	w.String(p.model)
 	w.String(p.named)
+	w.String(p.process)
 	s.node.Do(func(now clock.Instant, c *core.Core) { c.Put(now, core.Responses, p.id, w.Bytes(), placeLife) })
 }
 
-// What other replicas are told of a place, by its id: target, model, and what
-// the request called that.
+// What other replicas are told of a place, by its id: target, model, what the
+// request called that, and the process. Later versions may append others.
 const (
-	placeFields   = 3
+	placeFields   = 4
 	maxPlaceBytes = 1 << 10 // of each
 )
 
@@ -83,12 +86,13 @@ func (s *places) hear(_ core.Replica, id string, value *crdt.PageItem) {
 		return
 	}
 	r := wire.NewReader(value.Value)
-	if r.Array(1) != placeFields {
+	n := r.Array(1)
+	if n < placeFields {
 		return
 	}
 	target, known := core.TargetOf(r.String(maxPlaceBytes))
-	p := place{id, target, r.String(maxPlaceBytes), r.String(maxPlaceBytes), clock.Instant(value.Until)}
-	if r.End() == nil && known {
+	p := place{id: id, target: target, model: r.String(maxPlaceBytes), named: r.String(maxPlaceBytes), process: r.String(maxPlaceBytes), until: clock.Instant(value.Until)}
+	if r.Err() == nil && known && (n > placeFields || r.End() == nil) {
 		s.keep(p)
 	}
 }
@@ -155,7 +159,7 @@ func (x *exchange) stateIDs() []string {
 // here is left to the worker, unless the state is all that the request names.
 func (g *Gateway) follow(x *exchange) error {
 	for _, id := range x.stateIDs() {
-		if p, ok := g.places.get(g.deps.Clock.Now(), stateKey(x.caller.tenant, id)); ok {
+		if p, ok := g.places.get(g.deps.Clock.Now(), stateKey(x.caller.tenant, id)); ok && g.lives(&p) {
 			x.query.Pin, x.follows = p.target.String(), true
 			if x.state != "" {
 				x.prompt.Model, x.named = p.model, p.named
@@ -167,6 +171,20 @@ func (g *Gateway) follow(x *exchange) error {
 		return errStateGone
 	}
 	return nil
+}
+
+// lives reports whether the process that made a place may still run. Engines
+// keep responses in their own memory.
+func (g *Gateway) lives(p *place) bool {
+	now := g.processOf(p.target)
+	return p.process == "" || now == "" || p.process == now
+}
+
+func (g *Gateway) processOf(t kv.Target) string {
+	if g.deps.Process == nil {
+		return ""
+	}
+	return g.deps.Process(t)
 }
 
 // actions look like ids below /v1/responses/ but name what to do with the body,

@@ -70,7 +70,7 @@ func TestStateThatIsGone(t *testing.T) {
 	if a := ask(r.g, "GET", responses+"/resp_unseen"); a.Code != 404 || !strings.Contains(a.Body.String(), "previous_response_not_found") {
 		t.Errorf("a path with an unseen id gave %d %s", a.Code, a.Body)
 	}
-	r.g.places.put(place{stateKey("", "resp_old"), kv.Target{Worker: 1}, "m", "m", 0})
+	r.g.places.put(place{id: stateKey("", "resp_old"), target: kv.Target{Worker: 1}, model: "m"})
 	r.picker.err = route.ErrNoWorker
 	if a := r.post(responses, `{"model":"m","input":"y","previous_response_id":"resp_old"}`); a.status != 404 || !strings.Contains(a.body, "previous_response_not_found") {
 		t.Errorf("state of a worker that is gone gave %+v", a)
@@ -101,7 +101,7 @@ func TestStateIsATenantsOwn(t *testing.T) {
 func TestPlacesAreBounded(t *testing.T) {
 	p := newPlaces(3, nil)
 	for i := range 5 {
-		p.put(place{fmt.Sprint(i), kv.Target{Rank: int16(i)}, "m", "m", 0})
+		p.put(place{id: fmt.Sprint(i), target: kv.Target{Rank: int16(i)}})
 		p.get(0, "0") // used again and again
 	}
 	for id, want := range map[string]bool{"0": true, "1": false, "2": false, "3": true, "4": true} {
@@ -109,7 +109,7 @@ func TestPlacesAreBounded(t *testing.T) {
 			t.Errorf("%s is known: %v", id, ok)
 		}
 	}
-	p.put(place{"4", kv.Target{Rank: 9}, "m", "m", 0})
+	p.put(place{id: "4", target: kv.Target{Rank: 9}})
 	if got, _ := p.get(0, "4"); got.target.Rank != 9 || len(p.byID) != 3 || p.used.Len() != 3 {
 		t.Errorf("%+v, %d known", got, len(p.byID))
 	}
@@ -119,15 +119,16 @@ func TestPlacesAreBounded(t *testing.T) {
 // ends, though that replica goes before; what makes no sense is left out.
 func TestPlacesOfOtherReplicas(t *testing.T) {
 	told := wire.NewWriter(nil)
-	told.Array(3)
+	told.Array(4)
 	target := kv.Target{Worker: 7, Rank: kv.NoRank}
 	told.String(core.TargetKey(target))
 	told.String("m")
 	told.String("alias")
+	told.String("100")
 	p := newPlaces(3, nil)
 	p.hear(core.Replica{Name: "r"}, "id", &crdt.PageItem{Key: "id", Value: told.Bytes(), Until: 100})
 	p.hear(core.Replica{Name: "r"}, "id", nil) // its page is forgotten
-	if got, ok := p.get(99, "id"); !ok || got.target != target || got.model != "m" || got.named != "alias" {
+	if got, ok := p.get(99, "id"); !ok || got.target != target || got.model != "m" || got.named != "alias" || got.process != "100" {
 		t.Errorf("%+v, %v", got, ok)
 	}
 	if got, ok := p.get(100, "id"); ok {
@@ -138,6 +139,32 @@ func TestPlacesOfOtherReplicas(t *testing.T) {
 	}
 	if _, ok := p.get(1, "bad"); ok || len(p.byID) != 0 {
 		t.Error("what makes no sense is known")
+	}
+}
+
+// TestStateOfAnEarlierProcess: what a worker's former process made is gone with
+// it; where it is not known which process made it or runs, the worker is asked.
+func TestStateOfAnEarlierProcess(t *testing.T) {
+	w := testkit.NewWorker(t)
+	w.Always(testkit.Send(testkit.JSON(200, `{"id":"resp_1"}`)))
+	r := newRig(t, Config{}, w)
+	runs := ""
+	r.g.deps.Process = func(kv.Target) string { return runs }
+	for _, c := range []struct {
+		made, runs string
+		status     int
+	}{{"", "100", 200}, {"100", "100", 200}, {"100", "", 200}, {"100", "200", 404}, {"200", "100", 404}} {
+		runs = c.made
+		if a := r.post(responses, `{"model":"m","input":"x"}`); a.status != 200 {
+			t.Fatalf("%+v", a)
+		}
+		runs = c.runs
+		if a := ask(r.g, "GET", responses+"/resp_1"); a.Code != c.status {
+			t.Errorf("made by %q, now %q: status %d", c.made, c.runs, a.Code)
+		}
+		if a := r.post(responses, `{"model":"m","input":"y","previous_response_id":"resp_1"}`); a.status != 200 || (r.picker.queries[len(r.picker.queries)-1].Pin != "") != (c.status == 200) {
+			t.Errorf("made by %q, now %q: %+v, asked %+v", c.made, c.runs, a, r.picker.queries[len(r.picker.queries)-1])
+		}
 	}
 }
 

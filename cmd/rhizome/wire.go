@@ -144,6 +144,7 @@ func (r *replica) build(cfg config.Config) (err error) {
 		Workers: func() any { return r.fleet.Describe() },
 		Index:   func() any { return r.fleet.DescribeIndex() }, Discovery: func() any { return r.registry.Describe() },
 		Node:    r.node,
+		Process: r.fleet.Process,
 		Mesh:    func() any { return r.node.State() },
 		Streams: func() any { return r.node.Streams() },
 		Leases:  func() any { return r.leases.Describe() },

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/rhizome-router/rhizome/prompt"
 	"github.com/rhizome-router/rhizome/route"
@@ -15,10 +16,11 @@ import (
 // admit is the second hop: it reads the request within the limits and finds
 // out what routing needs of it.
 func (g *Gateway) admit(x *exchange, kind prompt.Kind) error {
-	look, err := x.reader()
+	look, err := g.reader(x)
 	if err != nil {
 		return err
 	}
+	defer g.readers.put(look)
 	err = g.readBody(x, look)
 	x.received = len(x.body.received)
 	if err != nil {
@@ -67,7 +69,7 @@ func (g *Gateway) understand(x *exchange, kind prompt.Kind, look bodyReader) (er
 }
 
 // reader returns what reads x's body, by its Content-Type.
-func (x *exchange) reader() (bodyReader, error) {
+func (g *Gateway) reader(x *exchange) (bodyReader, error) {
 	if x.state != "" {
 		return opaque{}, nil
 	}
@@ -76,7 +78,26 @@ func (x *exchange) reader() (bodyReader, error) {
 		return f, err
 	}
 	x.json = true
-	return new(prompt.Scanner), nil
+	return g.readers.get(), nil
+}
+
+// readers keeps scanners of JSON for other bodies, with the memory that they
+// have taken.
+type readers struct{ pool sync.Pool }
+
+func (r *readers) get() *prompt.Scanner {
+	if s, ok := r.pool.Get().(*prompt.Scanner); ok {
+		s.Reset()
+		return s
+	}
+	return new(prompt.Scanner)
+}
+
+// put takes a reader that nobody uses any more.
+func (r *readers) put(look bodyReader) {
+	if s, ok := look.(*prompt.Scanner); ok {
+		r.pool.Put(s)
+	}
 }
 
 // typeFault says of a body that is not JSON, and does not claim to be, that it

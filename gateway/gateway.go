@@ -134,6 +134,7 @@ type Gateway struct {
 	reserved *reservations
 	buffered *atomic.Int64 // bytes of request bodies in memory
 	memory   *memory       // what they stand in
+	readers  *readers      // of bodies in JSON
 	draining *atomic.Bool
 	buffers  *sync.Pool // *[]byte of relayBufferBytes
 	// do sends a request to a worker: its Do, save in tests without sockets.
@@ -166,6 +167,7 @@ func New(cfg Config, deps Deps) (*Gateway, error) {
 		reserved: newReservations(deps.Decider, m),
 		buffered: new(atomic.Int64),
 		memory:   new(memory),
+		readers:  new(readers),
 		draining: new(atomic.Bool),
 		buffers:  &sync.Pool{New: func() any { b := make([]byte, relayBufferBytes); return &b }},
 		do:       (*engine.Worker).Do,

@@ -22,8 +22,8 @@ type Content uint64
 // vLLM, whose events don't say which string is the salt (it travels as an
 // extra of block 0 there).
 func Root(model, adapter, salt string) Key {
-	b := make([]byte, 0, len(KeyVersion)+12+len(model)+len(adapter)+len(salt))
-	b = append(b, KeyVersion...)
+	var stack [256]byte // names are mostly shorter
+	b := append(stack[:0], KeyVersion...)
 	for _, s := range [...]string{model, adapter, salt} {
 		b = appendString(b, s)
 	}

@@ -67,7 +67,7 @@ func (r *Request) bound(s *Scanner, body []byte) {
 		r.MediaItems += int(m.items)
 	}
 	if r.Kind != Chat && r.Kind != Completion || s.state != done || len(s.others) > maxOthers || len(messages) == maxElements || len(r.chunks) == 0 {
-		r.bounds = nil
+		r.bounds = r.bounds[:0]
 		return
 	}
 	head, mirrored := s.head(body)

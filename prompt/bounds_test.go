@@ -55,7 +55,7 @@ func TestTheLastOfTooManyElements(t *testing.T) {
 		t.Error("too many prompts were taken")
 	}
 	ids := []byte("[1" + strings.Repeat(",1", maxTokens) + "]")
-	if _, err := tokenIDs(member{raw: ids}); err == nil {
+	if _, err := tokenIDs(nil, member{raw: ids}); err == nil {
 		t.Error("a prompt of too many token ids was taken")
 	}
 	if r, err := Parse(Chat, []byte(`{"n":1e9}`)); err != nil || r.N != maxChoices {

@@ -30,8 +30,8 @@ const defaultCacheTTL = 5 * time.Minute
 
 func (r *Request) readHints(s *Scanner, body []byte) {
 	if m := s.value(memberNvext, body); m.known && m.raw[0] == '{' {
-		_ = eachMember(m.raw, func(name string, v jsontext.Value) { // a hint that can't be read is none
-			switch name {
+		_ = eachMember(m.raw, func(name []byte, v jsontext.Value) { // a hint that can't be read is none
+			switch string(name) {
 			case "agent_hints":
 				r.Hints.readAgent(v)
 			case "cache_control":
@@ -48,8 +48,8 @@ func (h *Hints) readAgent(v jsontext.Value) {
 	if v.Kind() != '{' {
 		return
 	}
-	_ = eachMember(v, func(name string, v jsontext.Value) {
-		switch name {
+	_ = eachMember(v, func(name []byte, v jsontext.Value) {
+		switch string(name) {
 		case "osl":
 			h.OutputTokens = max(0, hintedInt(v))
 		case "priority":
@@ -63,8 +63,8 @@ func (h *Hints) readCache(v jsontext.Value) {
 		return
 	}
 	ephemeral, ttl := false, defaultCacheTTL
-	_ = eachMember(v, func(name string, v jsontext.Value) {
-		switch name {
+	_ = eachMember(v, func(name []byte, v jsontext.Value) {
+		switch string(name) {
 		case "type":
 			ephemeral = string(v) == `"ephemeral"`
 		case "ttl":

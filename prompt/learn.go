@@ -106,7 +106,7 @@ func (l *Learned) Learn(t Lesson) {
 	for _, form := range l.Forms() {
 		form = form.of(r)
 		if !slices.ContainsFunc(t.chains, func(c blockRun) bool { return c.form == form }) {
-			t.chains = append(t.chains, blockRun{form, chain(r.Model, r.Salt, t.Whole, form)})
+			t.chains = append(t.chains, blockRun{form, chain(nil, r.Model, r.Salt, t.Whole, form)})
 		}
 	}
 	l.mu.Lock()

@@ -138,7 +138,7 @@ func (l *Learned) Find(r *Request, class Class, form Form) Known {
 	var k Known
 	switch {
 	case r.told.class == class:
-		k = Known{chain(r.Model, r.Salt, r.told.tokens, form), len(r.told.tokens), len(r.chunks), true}
+		k = Known{chain(nil, r.Model, r.Salt, r.told.tokens, form), len(r.told.tokens), len(r.chunks), true}
 	case len(r.bounds) > 0:
 		k = l.find(r, class, form)
 	}

@@ -142,7 +142,7 @@ func TestLearnerLearnsBesideTheRequests(t *testing.T) {
 	r := parse(t, Chat, string(body))
 	k := g.learned.Find(r, class(), form4)
 	tokens, _ := g.engine.render(t, body)
-	if want := chain("m", "", tokens, form4); k.Tokens < 1200 || !slices.Equal(k.Keys, want[:len(k.Keys)]) {
+	if want := chain(nil, "m", "", tokens, form4); k.Tokens < 1200 || !slices.Equal(k.Keys, want[:len(k.Keys)]) {
 		t.Errorf("%d tokens known", k.Tokens)
 	}
 	if n := g.asked.Load(); n != 3 {
@@ -276,7 +276,7 @@ func TestPrepareAsksBeforehand(t *testing.T) {
 	body := chat("", "be brief", "hello there", "<think>hm</think>hi", "and now?")
 	tokens, _ := g.engine.render(t, body)
 	for range 3 {
-		if k := prepare(body); !k.Told || k.Tokens != len(tokens) || !slices.Equal(k.Keys, chain("m", "", tokens, form4)) {
+		if k := prepare(body); !k.Told || k.Tokens != len(tokens) || !slices.Equal(k.Keys, chain(nil, "m", "", tokens, form4)) {
 			t.Fatalf("%+v of %d tokens", k, len(tokens))
 		}
 	}

@@ -70,15 +70,19 @@ const (
 	memberReturnIDs
 )
 
+// emptied returns m without all that it tells, but with its memory.
+func (m *member) emptied() member { return member{elements: m.elements[:0], messages: m.messages[:0]} }
+
 // began notes where a value of interest starts.
 func (s *Scanner) began(c byte) {
-	if len(s.open) > 2 || len(s.open) == 0 || s.at < 0 {
+	if len(s.open) > 2 || s.at < 0 {
 		return
 	}
 	m := &s.members[s.at]
 	switch {
 	case len(s.open) == 1:
-		*m = member{Span: Span{Start: s.pos}} // of duplicates the last counts
+		*m = m.emptied() // of duplicates the last counts
+		m.Start = s.pos
 	case s.open[1] != '[' || m.numbers:
 	case s.state == valueOrEnd && (c == '-' || c >= '0' && c <= '9'):
 		m.numbers = true
@@ -89,11 +93,15 @@ func (s *Scanner) began(c byte) {
 			m.messages = append(m.messages, message{})
 		}
 	}
+	s.openPiece(m, c)
 }
 
 // ended notes where a value of interest ends, and what is expected next.
-func (s *Scanner) ended(end int) {
+func (s *Scanner) ended(end int, body []byte) {
 	s.state = after
+	if len(s.open) == s.ahead.depth {
+		s.closePiece(body[:end])
+	}
 	switch len(s.open) {
 	case 0:
 		s.state = done

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/rhizome-router/rhizome/kv"
@@ -69,16 +70,17 @@ type Request struct {
 	// MediaItems is how many images, sounds and videos the messages hold.
 	MediaItems int
 
+	spare     []uint32 // memory for Tokens
 	chunks    []Chunk
-	chunkKeys []kv.Key // of chunks, once asked for
-	tokenKeys map[Form][]kv.Key
-	promptAt  Span       // of the messages, or of the one prompt
-	bounds    []boundary // see boundary.go
-	headEnd   int        // how many of bounds are within the head
-	whole     uint64     // names the prompt, as boundary.key does a part of it; 0 where nothing is learned of it
-	mirrored  bool       // an engine's /tokenize minds all that makes up the prompt
-	told      told       // its tokens, if an engine was asked
-	known     []known    // its leading part in tokens, as far as it is known
+	chunkKeys []kv.Key          // of chunks, once asked for
+	tokenKeys map[Form][]kv.Key // once asked for; memory alone where there are none
+	promptAt  Span              // of the messages, or of the one prompt
+	bounds    []boundary        // see boundary.go
+	headEnd   int               // how many of bounds are within the head
+	whole     uint64            // names the prompt, as boundary.key does a part of it; 0 where nothing is learned of it
+	mirrored  bool              // an engine's /tokenize minds all that makes up the prompt
+	told      told              // its tokens, if an engine was asked
+	known     []known           // its leading part in tokens, as far as it is known
 }
 
 // Chunk is one prefix of a text prompt.
@@ -115,7 +117,7 @@ func Parse(kind Kind, body []byte) (*Request, error) {
 func (s *Scanner) Model(body []byte) string {
 	var model string
 	if m := s.value(memberModel, body); m.known && m.raw[0] == '"' {
-		_ = readString(&model)(m)
+		_ = readString(&model, m)
 	}
 	return model
 }
@@ -125,40 +127,25 @@ func (s *Scanner) Model(body []byte) string {
 // the whole elements of one that is not. rename, if any, says what the model
 // that the body names is called here; the keys are made with that name.
 func (s *Scanner) Request(kind Kind, body []byte, rename func(string) string) (*Request, error) {
-	r := &Request{Kind: kind, N: 1, Prompts: 1}
-	fields := [...]struct {
-		member int
-		read   func(member) error
-	}{
-		{memberModel, readString(&r.Model)},
-		{memberStream, readBool(&r.Stream)},
-		{memberMaxTokens, readInt(&r.MaxTokens)},
-		{memberMaxCompletionTokens, readInt(&r.MaxTokens)},
-		{memberMaxOutputTokens, readInt(&r.MaxTokens)},
-		{memberN, readInt(&r.N)},
-		{memberSalt, readString(&r.Salt)},
-		{memberStreamOptions, r.readStreamOptions},
-		{memberPrevious, readString(&r.Previous)},
-		{memberConversation, r.readConversation},
+	r := new(Request)
+	if err := s.Fill(r, kind, body, rename); err != nil {
+		return nil, err
 	}
-	for _, f := range fields {
-		m := s.value(f.member, body)
-		if !m.known || m.isNull() {
-			continue
-		}
-		if err := f.read(m); err != nil {
-			return nil, fmt.Errorf("member %q: %w", wanted[f.member], err)
-		}
+	return r, nil
+}
+
+// Fill is Request into r, whose memory it uses again: nobody may still read what
+// r was before, what its methods returned, or the keys that it was given. After an error r is of no use but
+// to be filled again. Where the names in the body are those that r had before,
+// and it has room for the prompt, nothing is allocated.
+func (s *Scanner) Fill(r *Request, kind Kind, body []byte, rename func(string) string) error {
+	r.empty()
+	r.Kind = kind
+	if err := s.readMembers(r, body); err != nil {
+		return err
 	}
-	if m := s.value(memberCacheKey, body); m.known && m.raw[0] == '"' {
-		_ = readString(&r.CacheKey)(m)
-	}
-	if m := s.value(memberReturnIDs, body); m.known {
-		r.ReturnIDs = m.raw[0] == 't'
-	}
-	r.readHints(s, body)
 	if r.N < 1 {
-		return nil, &SyntaxError{int64(s.members[memberN].Start), "n must be at least 1"}
+		return &SyntaxError{int64(s.members[memberN].Start), "n must be at least 1"}
 	}
 	r.N = min(r.N, maxChoices)
 	if r.MaxTokens < 0 {
@@ -169,11 +156,76 @@ func (s *Scanner) Request(kind Kind, body []byte, rename func(string) string) (*
 	if rename != nil {
 		r.Model = rename(r.Model)
 	}
-	if err := r.readPrompt(s, body); err != nil {
-		return nil, err
-	}
-	return r, nil
+	return r.readPrompt(s, body)
 }
+
+// empty makes r a request of nothing, and keeps its memory and its names.
+func (r *Request) empty() {
+	old := *r
+	*r = Request{N: 1, Prompts: 1, Model: old.Model, Salt: old.Salt, Previous: old.Previous, Conversation: old.Conversation, CacheKey: old.CacheKey,
+		spare: old.spare, chunks: old.chunks[:0], chunkKeys: old.chunkKeys[:0], bounds: old.bounds[:0], known: old.known[:0]}
+	if old.Tokens != nil {
+		r.spare = old.Tokens
+	}
+	clear(old.known)
+	if len(old.tokenKeys) <= maxSpareForms {
+		r.tokenKeys = old.tokenKeys
+		for form, keys := range r.tokenKeys {
+			r.tokenKeys[form] = keys[:0]
+		}
+	}
+}
+
+// maxSpareForms bounds how many forms' keys' memory is used again.
+const maxSpareForms = 4
+
+// readMembers reads all but the prompt.
+func (s *Scanner) readMembers(r *Request, body []byte) error {
+	for _, f := range [...]struct {
+		member int
+		dst    *string
+	}{{memberModel, &r.Model}, {memberSalt, &r.Salt}, {memberPrevious, &r.Previous}} {
+		m := s.value(f.member, body)
+		if !m.given() {
+			*f.dst = ""
+		} else if err := readString(f.dst, m); err != nil {
+			return inMember(f.member, err)
+		}
+	}
+	for _, f := range [...]struct {
+		member int
+		dst    *int
+	}{{memberMaxTokens, &r.MaxTokens}, {memberMaxCompletionTokens, &r.MaxTokens}, {memberMaxOutputTokens, &r.MaxTokens}, {memberN, &r.N}} {
+		if m := s.value(f.member, body); m.given() {
+			if err := readInt(f.dst, m); err != nil {
+				return inMember(f.member, err)
+			}
+		}
+	}
+	if m := s.value(memberStream, body); m.given() {
+		if err := readBool(&r.Stream, m); err != nil {
+			return inMember(memberStream, err)
+		}
+	}
+	if m := s.value(memberStreamOptions, body); m.given() {
+		if err := r.readStreamOptions(m); err != nil {
+			return inMember(memberStreamOptions, err)
+		}
+	}
+	if err := r.readConversation(s.value(memberConversation, body)); err != nil {
+		return inMember(memberConversation, err)
+	}
+	if m := s.value(memberCacheKey, body); !m.known || m.raw[0] != '"' || readString(&r.CacheKey, m) != nil {
+		r.CacheKey = ""
+	}
+	if m := s.value(memberReturnIDs, body); m.known {
+		r.ReturnIDs = m.raw[0] == 't'
+	}
+	r.readHints(s, body)
+	return nil
+}
+
+func inMember(i int, err error) error { return fmt.Errorf("member %q: %w", wanted[i], err) }
 
 func syntaxError(d *jsontext.Decoder, err error) error {
 	if se, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
@@ -182,61 +234,71 @@ func syntaxError(d *jsontext.Decoder, err error) error {
 	return &SyntaxError{d.InputOffset(), err.Error()}
 }
 
-func (m member) isNull() bool { return len(m.raw) > 0 && m.raw[0] == 'n' }
+func (m *member) isNull() bool { return len(m.raw) > 0 && m.raw[0] == 'n' }
 
-func (m member) wrongType(want string) error {
-	return &SyntaxError{int64(m.Start), "want " + want}
+// given reports whether m is there, and says something.
+func (m *member) given() bool { return m.known && !m.isNull() }
+
+func (m *member) wrongType(want string) error { return m.wrongTypeAt(0, want) }
+
+// wrongTypeAt says what was expected so many bytes behind m's start.
+func (m *member) wrongTypeAt(bytes int, want string) error {
+	return &SyntaxError{int64(m.Start + bytes), "want " + want}
 }
 
-func readString(dst *string) func(member) error {
-	return func(m member) error {
-		if m.raw[0] != '"' {
+// readString reads a string into dst, which keeps its memory where it is equal.
+func readString(dst *string, m member) error {
+	if m.raw[0] != '"' {
+		return m.wrongType("a string")
+	}
+	if len(m.raw) > maxTextBytes {
+		return m.wrongType(fmt.Sprintf("a string of at most %d bytes", maxTextBytes))
+	}
+	text := m.raw[1 : len(m.raw)-1]
+	if bytes.IndexByte(text, '\\') >= 0 || !utf8.Valid(text) {
+		var err error
+		if text, err = jsontext.AppendUnquote(nil, m.raw); err != nil {
 			return m.wrongType("a string")
 		}
-		if len(m.raw) > maxTextBytes {
-			return m.wrongType(fmt.Sprintf("a string of at most %d bytes", maxTextBytes))
-		}
-		b, err := jsontext.AppendUnquote(nil, m.raw)
-		if err != nil {
-			return m.wrongType("a string")
-		}
-		*dst = string(b)
+	}
+	if *dst != string(text) {
+		*dst = string(text)
+	}
+	return nil
+}
+
+func readBool(dst *bool, m member) error {
+	switch m.raw[0] {
+	case 't', 'f':
+		*dst = m.raw[0] == 't'
 		return nil
 	}
-}
-
-func readBool(dst *bool) func(member) error {
-	return func(m member) error {
-		switch m.raw[0] {
-		case 't', 'f':
-			*dst = m.raw[0] == 't'
-			return nil
-		}
-		return m.wrongType("true or false")
-	}
+	return m.wrongType("true or false")
 }
 
 // maxCount bounds what a count in a body may say; beyond it is nonsense that
 // would only upset sums.
 const maxCount = 1 << 30
 
-func readInt(dst *int) func(member) error {
-	return func(m member) error {
-		f, err := strconv.ParseFloat(string(m.raw), 64)
-		if err != nil {
-			return m.wrongType("a number")
-		}
-		*dst = int(max(-1, min(f, maxCount)))
+func readInt(dst *int, m member) error {
+	if n, digits := wholeNumber(m.raw); digits == len(m.raw) {
+		*dst = int(min(n, maxCount))
 		return nil
 	}
+	f, err := strconv.ParseFloat(string(m.raw), 64)
+	if err != nil {
+		return m.wrongType("a number")
+	}
+	*dst = int(max(-1, min(f, maxCount)))
+	return nil
 }
 
 func (r *Request) readStreamOptions(m member) error {
 	if m.raw[0] != '{' {
 		return m.wrongType("an object")
 	}
-	return eachMember(m.raw, func(name string, v jsontext.Value) {
-		if name == "include_usage" {
+	return eachMember(m.raw, func(name []byte, v jsontext.Value) {
+		if string(name) == "include_usage" {
 			r.IncludeUsage = v.Kind() == 't'
 		}
 	})
@@ -245,34 +307,16 @@ func (r *Request) readStreamOptions(m member) error {
 // readConversation reads a conversation's id, which stands alone or in an
 // object; what is neither is the engine's to judge.
 func (r *Request) readConversation(m member) error {
-	switch m.raw[0] {
-	case '"':
-		return readString(&r.Conversation)(m)
-	case '{':
-		return eachMember(m.raw, func(name string, v jsontext.Value) {
-			if name == "id" && v.Kind() == '"' {
-				_ = readString(&r.Conversation)(member{raw: v})
-			}
-		})
+	if m.known && m.raw[0] == '"' {
+		return readString(&r.Conversation, m)
 	}
-	return nil
-}
-
-// eachMember calls f for the members of an object whose syntax was checked.
-func eachMember(object []byte, f func(name string, v jsontext.Value)) error {
-	if len(object) > maxObjectBytes {
-		return &SyntaxError{0, fmt.Sprintf("want an object of at most %d bytes", maxObjectBytes)}
+	r.Conversation = ""
+	if !m.known || m.raw[0] != '{' {
+		return nil
 	}
-	d := jsontext.NewDecoder(bytes.NewReader(object), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	d.ReadToken()
-	for d.PeekKind() == '"' {
-		name, _ := d.ReadToken()
-		key := name.String()
-		v, err := d.ReadValue()
-		if err != nil {
-			return syntaxError(d, err)
+	return eachMember(m.raw, func(name []byte, v jsontext.Value) {
+		if string(name) == "id" && v.Kind() == '"' {
+			_ = readString(&r.Conversation, member{raw: v})
 		}
-		f(key, v)
-	}
-	return nil
+	})
 }

@@ -1,24 +1,35 @@
-package prompt
+package prompt_test
 
 import (
-	"fmt"
-	"strings"
 	"testing"
+	"time"
+
+	"github.com/rhizome-router/rhizome/load/parsebench"
 )
 
-// BenchmarkParseMB reads a conversation of 1 MB in messages of 2 KB.
+// BenchmarkParseMB makes keys of bodies of 1 MB, in turns with a bare skip over
+// them: of-skip is what the first takes of the second.
 func BenchmarkParseMB(b *testing.B) {
-	var s strings.Builder
-	s.WriteString(`{"model":"m","stream":true,"temperature":0.5,"messages":[{"role":"system","content":"be brief"}`)
-	for i := 0; s.Len() < 1<<20; i++ {
-		fmt.Fprintf(&s, `,{"role":"%s","content":"%s"}`, [...]string{"user", "assistant"}[i%2], strings.Repeat("some words ", 185))
-	}
-	body := []byte(s.String() + "]}")
-	b.SetBytes(int64(len(body)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := Parse(Chat, body); err != nil {
-			b.Fatal(err)
-		}
+	for _, body := range parsebench.Bodies(1 << 20) {
+		b.Run(body.Name, func(b *testing.B) {
+			b.SetBytes(int64(len(body.JSON)))
+			b.ReportAllocs()
+			var keys parsebench.Keys
+			skipper, skip, n := parsebench.NewSkipper(), time.Duration(0), 0
+			for b.Loop() {
+				b.StopTimer()
+				from := time.Now()
+				if err := skipper.Skip(body.JSON); err != nil {
+					b.Fatal(err)
+				}
+				skip += time.Since(from)
+				n++
+				b.StartTimer()
+				if err := keys.Read(body, len(body.JSON), nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed())/float64(skip), "of-skip")
+		})
 	}
 }

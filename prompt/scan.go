@@ -21,6 +21,8 @@ type Scanner struct {
 	other  bool   // the top-level member being read is one of others
 	others []Span // top-level members, with their names, that may change how a prompt is rendered
 
+	ahead ahead // what of the prompt is hashed already
+
 	at      int // the top-level member being read, as an index of wanted; -1 for others
 	members [len(wanted)]member
 }
@@ -58,19 +60,33 @@ const (
 // is one it stays.
 func (s *Scanner) Scan(body []byte) error {
 	for s.err == nil && s.pos < len(body) {
-		if s.state == text {
+		switch s.state {
+		case text:
 			s.skipText(body)
-			if s.pos == len(body) {
-				break
-			}
+		case digits:
+			s.skipNumbers(body)
+		}
+		if s.pos == len(body) {
+			break
 		}
 		if msg := s.step(body[s.pos], body); msg != "" {
 			s.err = &SyntaxError{int64(s.pos), msg}
 			break
 		}
 		s.pos++
+		s.skipBetween(body)
 	}
+	s.hashOpen(body)
 	return s.err
+}
+
+// Reset makes s ready for another body. It keeps its memory.
+func (s *Scanner) Reset() {
+	old := *s
+	*s = Scanner{open: old.open[:0], media: old.media[:0], others: old.others[:0], ahead: ahead{hashes: old.ahead.hashes[:0]}}
+	for i := range s.members {
+		s.members[i] = old.members[i].emptied()
+	}
 }
 
 // End tells that the body is whole.
@@ -87,7 +103,7 @@ func (s *Scanner) step(c byte, body []byte) string {
 		if s.number(c) {
 			return ""
 		}
-		s.ended(s.pos) // the byte behind a number is looked at as such
+		s.ended(s.pos, body) // the byte behind a number is looked at as such
 	}
 	switch s.state {
 	case text:
@@ -115,7 +131,7 @@ func (s *Scanner) step(c byte, body []byte) string {
 			return "want true, false or null"
 		}
 		if s.literal = s.literal[1:]; s.literal == "" {
-			s.ended(s.pos + 1)
+			s.ended(s.pos+1, body)
 		}
 		return ""
 	case minus, point, exponent, exponentSign:
@@ -125,11 +141,11 @@ func (s *Scanner) step(c byte, body []byte) string {
 	case ' ', '\t', '\r', '\n':
 		return ""
 	}
-	return s.structure(c)
+	return s.structure(c, body)
 }
 
 // structure reads a byte between values.
-func (s *Scanner) structure(c byte) string {
+func (s *Scanner) structure(c byte, body []byte) string {
 	switch s.state {
 	case start:
 		if c != '{' {
@@ -146,7 +162,7 @@ func (s *Scanner) structure(c byte) string {
 		case c == '"':
 			s.isKey, s.state, s.keyFrom = true, text, s.pos
 		case c == '}' && s.state == keyOrEnd:
-			s.pop()
+			s.pop(body)
 		default:
 			return "want a member's name"
 		}
@@ -158,7 +174,7 @@ func (s *Scanner) structure(c byte) string {
 		case c == ',':
 			s.state = value
 		case c == '}' && inObject, c == ']' && !inObject:
-			s.pop()
+			s.pop(body)
 		case inObject:
 			return "want a comma or }"
 		default:
@@ -168,7 +184,7 @@ func (s *Scanner) structure(c byte) string {
 		return "data after the JSON object"
 	default:
 		if c == ']' && s.state == valueOrEnd {
-			s.pop()
+			s.pop(body)
 			return ""
 		}
 		return s.begin(c)
@@ -214,9 +230,9 @@ func (s *Scanner) push(c byte) {
 	}
 }
 
-func (s *Scanner) pop() {
+func (s *Scanner) pop(body []byte) {
 	s.open = s.open[:len(s.open)-1]
-	s.ended(s.pos + 1)
+	s.ended(s.pos+1, body)
 }
 
 func (s *Scanner) inText(c byte, body []byte) string {
@@ -226,13 +242,13 @@ func (s *Scanner) inText(c byte, body []byte) string {
 	case c < 0x20:
 		return "a control character in a string"
 	case !s.isKey:
-		if len(s.media) < maxElements && isMedia(body[s.from:s.pos]) {
+		if s.pos > s.from && body[s.from] == 'd' && len(s.media) < maxElements && isMedia(body[s.from:s.pos]) {
 			s.media = append(s.media, Span{s.from, s.pos})
 		}
 		if s.isRole {
 			s.noteRole(body[s.from:s.pos])
 		}
-		s.ended(s.pos + 1)
+		s.ended(s.pos+1, body)
 	default:
 		s.state = colon
 		s.named(body[s.keyFrom : s.pos+1])

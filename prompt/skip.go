@@ -8,12 +8,23 @@ import (
 // skipText moves over the plain bytes of a string and its whole escapes.
 func (s *Scanner) skipText(body []byte) {
 	i := s.pos
+	if i+8 <= len(body) { // names are short
+		if x := ends(binary.LittleEndian.Uint64(body[i:])); x != 0 {
+			if n := i + bits.TrailingZeros64(x)/8; body[n] == '"' {
+				s.pos = n
+				return
+			}
+		}
+	}
 	for {
 		if i+64 <= len(body) {
 			i += skipMost(body[i:])
 		}
 		for i < len(body) && isPlain(body[i]) {
 			i++
+		}
+		if i == len(body) || body[i] == '"' {
+			break
 		}
 		n := escapeBytes(body[i:])
 		if n == 0 {
@@ -78,4 +89,43 @@ func ends(x uint64) uint64 {
 	// characters, and blank and exclamation mark behind it.
 	low, slash := x^0x02*ones, x^'\\'*ones
 	return ((low-0x21*ones)&^low | (slash-ones)&^slash) & tops
+}
+
+// skipBetween moves over what mostly stands between two strings, and into the
+// next one. The bytes that it does not know are left to step.
+func (s *Scanner) skipBetween(body []byte) {
+	i := s.pos
+	if i+2 >= len(body) {
+		return
+	}
+	switch {
+	case s.state == colon && body[i] == ':':
+		s.state = value
+		i++
+	case s.state == after && body[i] == ',':
+		s.state = value
+		if s.open[len(s.open)-1] == '{' {
+			s.state = key
+		}
+		i++
+	}
+	if s.state < value || s.state > after {
+		return
+	}
+	if body[i] == ' ' {
+		i++
+	}
+	s.pos = i
+	if body[i] != '"' {
+		return
+	}
+	switch s.state {
+	case key, keyOrEnd:
+		s.isKey, s.state, s.keyFrom = true, text, i
+	case value, valueOrEnd:
+		s.begin('"')
+	default:
+		return
+	}
+	s.pos++
 }

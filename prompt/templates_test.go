@@ -182,7 +182,7 @@ func (f fakeEngine) check(t testing.TB, l *Learned, body []byte, form Form) int 
 	}
 	known := l.Find(r, f.class(t), form)
 	tokens, _ := f.render(t, body)
-	want := chain(r.Model, r.Salt, tokens, form.of(r))
+	want := chain(nil, r.Model, r.Salt, tokens, form.of(r))
 	if known.Tokens > len(tokens) || len(known.Keys) > len(want) || !slices.Equal(known.Keys, want[:len(known.Keys)]) {
 		t.Fatalf("%d of %d tokens known, of which %d blocks are not the engine's:\n%s", known.Tokens, len(tokens), len(known.Keys), body)
 	}

@@ -1,12 +1,13 @@
 package prompt
 
 import (
-	"bytes"
+	"encoding/binary"
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
 
 	"github.com/rhizome-router/rhizome/kv"
-	"github.com/zeebo/xxh3"
 )
 
 // chunkBytes is the longest byte chunk of a prompt's beginning. Chunks end at
@@ -42,17 +43,17 @@ func (r *Request) readPrompt(s *Scanner, body []byte) error {
 // readParts makes chunks of a conversation's parts, in the order in which
 // templates render them: a string and the elements of an array are whole pieces.
 func (r *Request) readParts(s *Scanner, body []byte, parts ...int) error {
-	c := r.newChunker(chunkBytes)
+	c := r.newChunker(s, body, chunkBytes)
 	for _, i := range parts {
 		m := s.value(i, body)
 		switch {
 		case m.known && m.isNull(): // the engine says what is missing
-		case m.elements != nil:
+		case len(m.elements) > 0:
 			if i == memberMessages {
-				r.bounds = make([]boundary, 0, min(len(m.elements), 2*maxBoundaries))
+				r.bounds = slices.Grow(r.bounds, min(len(m.elements), 2*maxBoundaries))
 			}
 			for n, e := range m.elements {
-				c.add(body[e.Start:e.End], s.mediaBytes(e))
+				c.add(e, s.mediaBytes(e))
 				if i == memberMessages && n < len(m.elements)-1 {
 					c.mark(e.End, n)
 				}
@@ -61,7 +62,7 @@ func (r *Request) readParts(s *Scanner, body []byte, parts ...int) error {
 		case i == memberMessages && m.raw[0] != '[':
 			return m.wrongType("an array of messages")
 		case i != memberMessages:
-			c.add(m.raw, s.mediaBytes(m.Span))
+			c.add(m.Span, s.mediaBytes(m.Span))
 		}
 	}
 	r.bound(s, body)
@@ -75,8 +76,8 @@ func (r *Request) readInput(s *Scanner, m member, body []byte) error {
 	case m.known && m.isNull():
 		return nil
 	case m.known && m.raw[0] == '"':
-		c := r.newChunker(cutBytes)
-		c.add(m.raw, s.mediaBytes(m.Span))
+		c := r.newChunker(s, body, cutBytes)
+		c.add(m.Span, s.mediaBytes(m.Span))
 		if r.Kind == Completion {
 			c.cuts(m.Start)
 			r.bound(s, body)
@@ -85,7 +86,7 @@ func (r *Request) readInput(s *Scanner, m member, body []byte) error {
 	case m.known && m.raw[0] != '[':
 		return m.wrongType("a string or an array")
 	case m.known && m.numbers:
-		tokens, err := tokenIDs(m)
+		tokens, err := tokenIDs(r.spare, m)
 		r.Tokens = tokens
 		return err
 	}
@@ -98,17 +99,18 @@ func (r *Request) readInput(s *Scanner, m member, body []byte) error {
 		switch e.raw[0] {
 		case '"':
 			if n == 0 {
-				r.newChunker(cutBytes).add(e.raw, s.mediaBytes(at))
+				c := r.newChunker(s, body, cutBytes)
+				c.add(at, s.mediaBytes(at))
 			} else {
 				r.TextBytes += len(e.raw) // a sub-request of its own: size counts, prefix doesn't
 			}
 		case '[':
-			tokens, err := tokenIDs(e)
+			tokens, err := tokenIDs(r.spare, e)
 			if err != nil {
 				return err
 			}
-			if n == 0 {
-				r.Tokens = tokens
+			if r.spare = tokens; n == 0 {
+				r.Tokens, r.spare = tokens, nil
 			} else {
 				r.ExtraTokens += len(tokens)
 			}
@@ -119,23 +121,37 @@ func (r *Request) readInput(s *Scanner, m member, body []byte) error {
 	return nil
 }
 
-// tokenIDs reads an array of token ids, whose syntax has been checked.
-func tokenIDs(m member) ([]uint32, error) {
+// tokenIDs reads an array of token ids, whose syntax has been checked, into the
+// memory of dst where that is enough.
+func tokenIDs(dst []uint32, m member) ([]uint32, error) {
 	raw := m.raw[1 : len(m.raw)-1]
-	tokens := make([]uint32, 0, min(len(raw)/4, maxTokens))
+	tokens := dst[:0]
+	if least := min(len(raw)/8, maxTokens); cap(tokens) < least || tokens == nil {
+		tokens = make([]uint32, 0, min(len(raw)/4, maxTokens))
+	}
 	for i := 0; i < len(raw); {
-		switch raw[i] {
-		case ' ', '\t', '\r', '\n', ',':
+		// Mostly a number of less than eight digits and a comma.
+		for i+8 < len(raw) && len(tokens) < maxTokens {
+			v, digits := shortNumber(binary.LittleEndian.Uint64(raw[i:]))
+			if digits == 0 || raw[i+digits] != ',' || digits == 8 {
+				break
+			}
+			tokens = append(tokens, uint32(v))
+			if i += digits + 1; raw[i] == ' ' {
+				i++
+			}
+		}
+		if i == len(raw) {
+			break
+		}
+		if isBetween(raw[i]) {
 			i++
 			continue
 		}
-		end := i
-		for end < len(raw) && raw[end] >= '0' && raw[end] <= '9' {
-			end++
-		}
-		v, err := strconv.ParseUint(string(raw[i:end]), 10, 32)
-		if err != nil || (end < len(raw) && bytes.IndexByte([]byte(" \t\r\n,"), raw[end]) < 0) {
-			return nil, member{Span: Span{Start: m.Start + 1 + i}}.wrongType("a token id (0 to 4294967295)")
+		v, digits := wholeNumber(raw[i:])
+		end := i + digits
+		if digits == 0 || v > math.MaxUint32 || end < len(raw) && !isBetween(raw[end]) {
+			return nil, m.wrongTypeAt(1+i, "a token id (0 to 4294967295)")
 		}
 		if len(tokens) == maxTokens {
 			return nil, m.wrongType(fmt.Sprintf("at most %d token ids", maxTokens))
@@ -146,36 +162,40 @@ func tokenIDs(m member) ([]uint32, error) {
 	return tokens, nil
 }
 
+// isBetween reports whether c may stand between two numbers of an array.
+func isBetween(c byte) bool { return c == ',' || c == ' ' || c == '\t' || c == '\r' || c == '\n' }
+
 // chunker cuts a prompt's pieces into chunks and chains their keys.
 type chunker struct {
 	r       *Request
+	hashes  lookup
+	body    []byte
 	parent  kv.Key
 	longest int // bytes of the next chunk, at most
 	before  int // bytes so far
 }
 
 // newChunker cuts chunks of so many bytes, and longer ones further behind.
-func (r *Request) newChunker(bytes int) *chunker {
+func (r *Request) newChunker(s *Scanner, body []byte, bytes int) chunker {
 	// The "adapter" keeps byte keys apart from token keys, and the kinds apart
 	// from each other: a chat template makes other tokens of the same bytes.
-	return &chunker{r: r, parent: kv.Root(r.Model, "bytes:"+strconv.Itoa(int(r.Kind)), r.Salt), longest: bytes}
+	r.chunks = slices.Grow(r.chunks, len(s.ahead.hashes))
+	return chunker{r: r, hashes: lookup{hashes: s.ahead.hashes}, body: body, parent: kv.Root(r.Model, "bytes:"+strconv.Itoa(int(r.Kind)), r.Salt), longest: bytes}
 }
 
 // add appends one whole piece (a message, the tools, a prompt), which holds so
 // much media.
-func (c *chunker) add(piece []byte, media int) {
-	for len(piece) > 0 {
-		for c.before >= 2*longChunks*c.longest {
-			c.longest *= 2
-		}
-		n := min(len(piece), c.longest)
+func (c *chunker) add(piece Span, media int) {
+	for at := piece.Start; at < piece.End; {
+		c.longest = longestChunk(c.longest, c.before)
+		n := min(piece.End-at, c.longest)
 		c.before += n
-		c.parent = kv.Next(c.parent, kv.Content(xxh3.Hash(piece[:n])))
+		c.parent = kv.Next(c.parent, kv.Content(c.hashes.of(c.body, at, at+n)))
 		skipped := min(n, media)
 		media -= skipped
 		c.r.TextBytes += n - skipped
 		c.r.chunks = append(c.r.chunks, Chunk{c.parent, c.r.TextBytes})
-		piece = piece[n:]
+		at += n
 	}
 }
 
@@ -186,10 +206,10 @@ func (r *Request) Chunks() []Chunk { return r.chunks }
 // ChunkKeys returns the keys of Chunks. The result is shared with later calls
 // and must not be changed.
 func (r *Request) ChunkKeys() []kv.Key {
-	if r.chunkKeys == nil && len(r.chunks) > 0 {
-		r.chunkKeys = make([]kv.Key, len(r.chunks))
-		for i, c := range r.chunks {
-			r.chunkKeys[i] = c.Key
+	if len(r.chunkKeys) == 0 {
+		r.chunkKeys = slices.Grow(r.chunkKeys, len(r.chunks))
+		for _, c := range r.chunks {
+			r.chunkKeys = append(r.chunkKeys, c.Key)
 		}
 	}
 	return r.chunkKeys
@@ -217,9 +237,9 @@ func (r *Request) TokenKeys(f Form) []kv.Key {
 		return nil
 	}
 	f = f.of(r)
-	keys, ok := r.tokenKeys[f]
-	if !ok {
-		keys = r.chain(f)
+	keys := r.tokenKeys[f]
+	if len(keys) == 0 {
+		keys = chain(keys, r.Model, r.Salt, r.Tokens, f)
 		if r.tokenKeys == nil {
 			r.tokenKeys = make(map[Form][]kv.Key, 1)
 		}
@@ -228,11 +248,9 @@ func (r *Request) TokenKeys(f Form) []kv.Key {
 	return keys
 }
 
-func (r *Request) chain(f Form) []kv.Key { return chain(r.Model, r.Salt, r.Tokens, f) }
-
-// chain returns the keys of the whole blocks of tokens.
-func chain(model, salt string, tokens []uint32, f Form) []kv.Key {
-	keys := make([]kv.Key, 0, len(tokens)/f.BlockTokens)
+// chain appends the keys of the whole blocks of tokens to dst, which is empty.
+func chain(dst []kv.Key, model, salt string, tokens []uint32, f Form) []kv.Key {
+	keys := slices.Grow(dst, len(tokens)/f.BlockTokens)
 	if f.SaltInRoot {
 		return kv.AppendKeys(keys, kv.Root(model, "", salt), tokens, f.BlockTokens)
 	}

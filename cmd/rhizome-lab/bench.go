@@ -28,6 +28,7 @@ type benchCommand struct {
 	Mesh    benchMeshCommand    `cmd:"" help:"How fast replicas learn what one of them reads, and what that costs."`
 	Lease   benchLeaseCommand   `cmd:"" help:"How fast replicas agree on leases, and go on when their leader crashes."`
 	Index   benchIndexCommand   `cmd:"" help:"How fast the prefix index takes events and answers lookups, and its memory."`
+	Parse   benchParseCommand   `cmd:"" help:"How long a request's bytes take to become keys, against a bare skip over them."`
 	Decide  benchDecideCommand  `cmd:"" help:"How long the router takes to place a request, by workers and prompt length."`
 }
 

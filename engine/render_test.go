@@ -150,7 +150,8 @@ func TestRenderReadsNoEndlessAnswer(t *testing.T) {
 		}
 	})
 	_, err := w.Render(t.Context(), chatPath, []byte(`{}`))
-	if !errors.Is(err, errBody) || sent.Load() > maxRenderBytes+16<<20 {
+	// What was sent and not read any more lies in the kernel's buffers.
+	if !errors.Is(err, errBody) || sent.Load() > 2*maxRenderBytes {
 		t.Errorf("%v after %d bytes", err, sent.Load())
 	}
 }

@@ -201,7 +201,7 @@ func TestLedgerSumsAreExact(t *testing.T) {
 		for _, b := range all {
 			l.Release(now, b)
 		}
-		if l.sums != (sums{}) || l.InFlight() != 0 || len(l.occupied.entries) != 0 || l.occupied.tokens != 0 {
+		if l.sums != (sums{}) || l.InFlight() != 0 || len(l.occupied.first) != 0 || l.occupied.tokens != 0 {
 			t.Fatalf("not back to zero: %+v, %+v", l.sums, l.occupied)
 		}
 	})

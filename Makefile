@@ -11,10 +11,10 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 
 .PHONY: build chaos-build demo test test-histories test-clients sim fuzz bench peers fmt clean
 
-build: ## static binaries in bin/
+build: chaos-build ## static binaries in bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/rhizome ./cmd/rhizome-lab
 
-chaos-build: build ## and what chaos plays with: replicas that take a wrong time of day and the wire's next version, the mesh in a bubble
+chaos-build: ## what chaos plays with: replicas that take a wrong time of day and the wire's next version, the mesh in a bubble
 	CGO_ENABLED=0 $(GO) build -trimpath -tags lab -ldflags '$(LDFLAGS)' -o bin/rhizome-chaos ./cmd/rhizome
 	CGO_ENABLED=0 $(GO) test -c -trimpath -o bin/chaos-bubble ./chaos/bubble
 

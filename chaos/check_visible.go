@@ -25,9 +25,15 @@ func faultsVisible() Checker {
 // sample.
 const visibleWithin = 6 * time.Second
 
+// visibleMargin is how long a sample may be under way.
+const visibleMargin = 500 * time.Millisecond
+
 // shows reports whether a fault can be seen in a sample from its time. Faults
 // that nothing but times show are told by Sample.Told, or taken for seen.
 func shows(s *Scenario, h *History, f *Fault) bool {
+	if f.Kind == Crash && len(f.A) == s.Replicas { // nobody answers, which shows
+		return !slices.ContainsFunc(h.Samples, func(x Sample) bool { return x.Live && x.At > f.At+visibleMargin && x.At < f.End() })
+	}
 	for i := range h.Samples {
 		x := &h.Samples[i]
 		if !x.Live || x.At <= f.At || x.At > f.End()+time.Second {

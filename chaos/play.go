@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -12,8 +13,8 @@ import (
 // Options say how scenarios are played.
 type Options struct {
 	Seeds int // runs of each scenario on the pure ground, from seed 1; 0 means 1
-	// Parallel bounds the runs at once on the pure ground; 0: one for each
-	// processor. Other grounds play one at a time.
+	// Parallel bounds the runs at once; 0: one for each processor, and on the real
+	// ground two, since its processes need time of their own.
 	Parallel int
 	// Progress is told of each run that is over; may be nil. Calls don't overlap.
 	Progress func(label string)
@@ -89,35 +90,44 @@ func Play(ctx context.Context, scenarios []Scenario, grounds []Ground, o Options
 			o.Progress(fmt.Sprintf("%s on %s", all[i].s.Name, all[i].g.Place()))
 		}
 	}
+	for _, place := range places {
+		var of []int
+		for i := range all {
+			if all[i].g.Place() == place {
+				of = append(of, i)
+			}
+		}
+		atOnce := cmp.Or(o.Parallel, runtime.GOMAXPROCS(0))
+		if place == Real {
+			atOnce = min(atOnce, realAtOnce)
+		}
+		each(ctx, of, atOnce, do)
+	}
+	return results, ctx.Err()
+}
+
+// realAtOnce bounds the runs at once on the real ground: each has ten processes
+// or so, and takes half of a processor.
+const realAtOnce = 2
+
+// each does some of the work at once, all of it unless ctx ends.
+func each(ctx context.Context, work []int, atOnce int, do func(int)) {
 	next := make(chan int)
 	var wg sync.WaitGroup
-	for range cmpOr(o.Parallel, runtime.GOMAXPROCS(0)) {
+	for range atOnce {
 		wg.Go(func() {
 			for i := range next {
 				do(i)
 			}
 		})
 	}
-	for i := range all {
-		if all[i].g.Place() == Pure && ctx.Err() == nil {
+	for _, i := range work {
+		if ctx.Err() == nil {
 			next <- i
 		}
 	}
 	close(next)
 	wg.Wait()
-	for i := range all {
-		if all[i].g.Place() != Pure && ctx.Err() == nil {
-			do(i)
-		}
-	}
-	return results, ctx.Err()
-}
-
-func cmpOr(n, otherwise int) int {
-	if n > 0 {
-		return n
-	}
-	return otherwise
 }
 
 // play makes one run.

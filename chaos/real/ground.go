@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/rhizome-router/rhizome/chaos"
 )
@@ -27,13 +28,27 @@ type Ground struct {
 	Logs string
 	// Log hears what goes on; nil for nothing.
 	Log *slog.Logger
+
+	tried sync.Once
+	ready error         // what trying it out came to
+	runs  atomic.Uint64 // so far
 }
 
 // Place implements [chaos.Ground].
 func (*Ground) Place() chaos.Place { return chaos.Real }
 
-// Ready implements [chaos.Ground]: it says all that is missing.
+// Ready implements [chaos.Ground]: it says all that is missing, having looked
+// once. It first sweeps away what dead runs left.
 func (g *Ground) Ready() error {
+	g.tried.Do(func() {
+		if err := g.missing(); err != nil {
+			g.ready = fmt.Errorf("the real ground can't be used here: %w", err)
+		}
+	})
+	return g.ready
+}
+
+func (g *Ground) missing() error {
 	var errs []error
 	missing := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if os.Geteuid() != 0 {
@@ -54,21 +69,22 @@ func (g *Ground) Ready() error {
 	} else if !strings.Contains(string(out), "lab build") {
 		missing("%s is no lab build, so it takes no wrong time: make chaos-build makes one", g.Binary)
 	}
-	if len(errs) == 0 {
-		errs = append(errs, tryOut())
+	if len(errs) > 0 {
+		return errors.Join(errs...)
 	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("the real ground can't be used here: %w", err)
+	n, err := Sweep()
+	if err != nil {
+		return fmt.Errorf("sweep away what earlier runs left: %w", err)
 	}
-	return nil
+	if n > 0 && g.Log != nil {
+		g.Log.Info("swept away what earlier runs left", "things", n)
+	}
+	return tryOut(g.runs.Add(1))
 }
 
 // tryOut makes all kinds of things that a run needs of the kernel, once.
-func tryOut() error {
-	if _, err := Sweep(); err != nil {
-		return err
-	}
-	o, err := self()
+func tryOut(run uint64) error {
+	o, err := self(run)
 	if err != nil {
 		return err
 	}
@@ -83,8 +99,22 @@ func tryOut() error {
 	return errors.Join(err, n.narrow(0, 1e6), n.close())
 }
 
-// Run implements [chaos.Ground]. It first sweeps away what dead runs left.
+// Run implements [chaos.Ground]. Several may go on at once. A run that the machine
+// had no time for is played again, a few times.
 func (g *Ground) Run(ctx context.Context, s *chaos.Scenario, seed uint64) (h *chaos.History, err error) {
+	for range stallTries {
+		var busy *stalled
+		if h, err = g.runOnce(ctx, s, seed); !errors.As(err, &busy) {
+			break
+		}
+		if g.Log != nil {
+			g.Log.Warn("a run does not count", "err", err)
+		}
+	}
+	return h, err
+}
+
+func (g *Ground) runOnce(ctx context.Context, s *chaos.Scenario, seed uint64) (h *chaos.History, err error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
@@ -95,12 +125,10 @@ func (g *Ground) Run(ctx context.Context, s *chaos.Scenario, seed uint64) (h *ch
 	if log == nil {
 		log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
-	if n, err := Sweep(); err != nil {
-		return nil, fmt.Errorf("sweep away what earlier runs left: %w", err)
-	} else if n > 0 {
-		log.Info("swept away what earlier runs left", "things", n)
+	if err := g.Ready(); err != nil {
+		return nil, err
 	}
-	o, err := self()
+	o, err := self(g.runs.Add(1))
 	if err != nil {
 		return nil, err
 	}
@@ -144,6 +172,11 @@ func play(ctx context.Context, c *cluster, s *chaos.Scenario, seed uint64, log *
 	defer stopWatching()
 	var faults, working, watched sync.WaitGroup
 	watched.Go(func() { v.run(watching) })
+	watched.Go(func() {
+		if err := awaitStall(watching, c.clock, c.now); err != nil {
+			giveUp(err)
+		}
+	})
 	working.Go(func() { w.run(ctx, sending) })
 	faults.Go(func() {
 		if err := d.run(ctx, steps); err != nil {

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 // waitToBeKilled makes namespaces, a switch, a file and a process that would
 // sleep for an hour, says who it is, and waits.
 func waitToBeKilled() error {
-	o, err := self()
+	o, err := self(7)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func waitToBeKilled() error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(o.pid, o.ticks, p.pid())
+	fmt.Println(o.pid, o.ticks, o.run, p.pid())
 	select {}
 }
 
@@ -64,7 +64,7 @@ func waitToBeKilled() error {
 // nothing may be skipped.
 func needGround(t *testing.T) {
 	t.Helper()
-	err := tryOut()
+	err := tryOut(1)
 	if os.Geteuid() != 0 {
 		err = errors.New("not root")
 	}
@@ -92,7 +92,7 @@ func TestSweepAfterAKill(t *testing.T) {
 	}
 	var o owner
 	var child int
-	if _, err := fmt.Fscan(bufio.NewReader(out), &o.pid, &o.ticks, &child); err != nil {
+	if _, err := fmt.Fscan(bufio.NewReader(out), &o.pid, &o.ticks, &o.run, &child); err != nil {
 		t.Fatal(err)
 	}
 	if left := leftBy(t, o); len(left) != 6 { // hub, workers, two replicas, what they are shown, and the directory
@@ -153,7 +153,7 @@ func leftBy(t *testing.T, o owner) (left []string) {
 // low MTUs cut long ones alone.
 func TestCutsAndTheSwitch(t *testing.T) {
 	needGround(t)
-	o, err := self()
+	o, err := self(7)
 	if err != nil {
 		t.Fatal(err)
 	}

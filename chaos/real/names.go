@@ -16,31 +16,32 @@ import (
 )
 
 // owner is the run that things belong to: its process, told apart from a later
-// one of the same number by when it started.
+// one of the same number by when it started, and which of the process's runs.
 type owner struct {
 	pid   int
 	ticks uint64
+	run   uint64
 }
 
 const namePrefix = "rzchaos-"
 
-var ownedName = regexp.MustCompile(`^rzchaos-(\d+)-(\d+)-`)
+var ownedName = regexp.MustCompile(`^rzchaos-(\d+)-(\d+)-(\d+)-`)
 
-// self is this process.
-func self() (owner, error) {
+// self is one of this process's runs.
+func self(run uint64) (owner, error) {
 	ticks, err := startTicks(os.Getpid())
 	if err != nil {
 		return owner{}, fmt.Errorf("read when this process started: %w", err)
 	}
-	return owner{os.Getpid(), ticks}, nil
+	return owner{os.Getpid(), ticks, run}, nil
 }
 
 // name is what one of the run's things is called.
 func (o owner) name(what string) string {
-	return fmt.Sprintf("%s%d-%d-%s", namePrefix, o.pid, o.ticks, what)
+	return fmt.Sprintf("%s%d-%d-%d-%s", namePrefix, o.pid, o.ticks, o.run, what)
 }
 
-// alive reports whether the run still goes on.
+// alive reports whether the run's process still goes on.
 func (o owner) alive() bool {
 	ticks, err := startTicks(o.pid)
 	return err == nil && ticks == o.ticks
@@ -54,7 +55,8 @@ func ownerOf(name string) (owner, bool) {
 	}
 	pid, errPID := strconv.Atoi(m[1])
 	ticks, errTicks := strconv.ParseUint(m[2], 10, 64)
-	return owner{pid, ticks}, errPID == nil && errTicks == nil
+	run, errRun := strconv.ParseUint(m[3], 10, 64)
+	return owner{pid, ticks, run}, errors.Join(errPID, errTicks, errRun) == nil
 }
 
 // startTicks is when a process started, in the kernel's ticks since boot. A

@@ -168,7 +168,14 @@ func (n *network) close() error {
 // file is written in place, for they hold on to it.
 func (s *namespace) show(file, text string) error {
 	dir := filepath.Join(perNamespace, s.name)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	err := os.MkdirAll(dir, 0o755)
+	for range 10 {
+		if !errors.Is(err, os.ErrNotExist) {
+			break
+		}
+		err = os.MkdirAll(dir, 0o755) // another run, at its end, found the parent empty and removed it
+	}
+	if err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644)

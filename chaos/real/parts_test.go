@@ -3,6 +3,8 @@
 package real
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -10,21 +12,22 @@ import (
 	"time"
 
 	"github.com/rhizome-router/rhizome/chaos"
+	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/load"
 )
 
 func TestNamesTellTheirOwner(t *testing.T) {
-	o, err := self()
+	o, err := self(3)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, ours := ownerOf(o.name("r0")); !ours || got != o || !o.alive() {
 		t.Errorf("%+v owns %q, which is read as %+v, %v", o, o.name("r0"), got, ours)
 	}
-	if (owner{o.pid, o.ticks + 1}).alive() {
+	if (owner{o.pid, o.ticks + 1, o.run}).alive() {
 		t.Error("an earlier process of the same number counts as alive")
 	}
-	for _, name := range []string{"", "rzchaos", "rzchaos-x-1-r0", "rzchaos-1-r0", "other-1-2-r0", "rzchaos-99999999999999999999-1-r0"} {
+	for _, name := range []string{"", "rzchaos", "rzchaos-x-1-1-r0", "rzchaos-1-1-r0", "other-1-2-3-r0", "rzchaos-99999999999999999999-1-1-r0"} {
 		if _, ours := ownerOf(name); ours {
 			t.Errorf("%q counts as ours", name)
 		}
@@ -79,6 +82,36 @@ func TestSumMetrics(t *testing.T) {
 	}
 	if _, err := sumMetrics(strings.NewReader("a x\n")); err == nil {
 		t.Error("what is no number was taken")
+	}
+}
+
+// lateClock is one whose n-th sleep takes a second too long.
+type lateClock struct {
+	clock.Clock
+	now clock.Instant
+	n   int
+}
+
+func (c *lateClock) Now() clock.Instant { return c.now }
+
+func (c *lateClock) Sleep(ctx context.Context, d time.Duration) error {
+	if c.n--; c.n == 0 {
+		d += time.Second
+	}
+	c.now = c.now.Add(d)
+	return ctx.Err()
+}
+
+func TestStalls(t *testing.T) {
+	c := &lateClock{n: 4}
+	var busy *stalled
+	if err := awaitStall(t.Context(), c, func() time.Duration { return 5 }); !errors.As(err, &busy) || busy.late != time.Second || busy.at != 5 {
+		t.Errorf("a timer that was a second late: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := awaitStall(ctx, new(lateClock), nil); err != nil {
+		t.Errorf("no timer was late: %v", err)
 	}
 }
 

@@ -23,7 +23,8 @@ import (
 type chaosCommand struct {
 	Suite    string   `help:"What to play: quick or standard." default:"quick"`
 	Scenario string   `help:"Play these scenarios instead, by name, separated by commas."`
-	Ground   []string `help:"Where to play them: pure, bubble, real, or all. Each scenario is played where it is required." default:"pure"`
+	Ground   []string `help:"Where to play them: pure, bubble, real, or all. Each scenario is played where it is required." default:"pure,bubble"`
+	Real     bool     `help:"Play them on the real ground as well, which needs root, iproute2 and nftables."`
 	Seeds    int      `help:"Runs of each scenario on the pure ground." default:"1"`
 	JSON     bool     `help:"Print results as JSON lines; the last one is the summary."`
 	Report   string   `help:"Write a page with timelines to this file." type:"path"`
@@ -94,7 +95,7 @@ func (c *chaosCommand) chosen(sh *shell) ([]chaos.Scenario, []chaos.Ground, erro
 	var grounds []chaos.Ground
 	var places []chaos.Place
 	for _, p := range chaos.Places() {
-		if slices.Contains(c.Ground, string(p)) || slices.Contains(c.Ground, "all") {
+		if slices.Contains(c.Ground, string(p)) || slices.Contains(c.Ground, "all") || c.Real && p == chaos.Real {
 			places, grounds = append(places, p), append(grounds, c.ground(sh, p))
 		}
 	}

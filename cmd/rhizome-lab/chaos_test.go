@@ -10,7 +10,7 @@ import (
 
 func TestChaos(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "page.html")
-	code, out, errs := lab(t, "chaos", "--scenario", "partition-rejoin", "--json", "--report", page)
+	code, out, errs := lab(t, "chaos", "--ground", "pure", "--scenario", "partition-rejoin", "--json", "--report", page)
 	if code != 0 {
 		t.Fatalf("exit %d: %s", code, errs)
 	}
@@ -31,6 +31,7 @@ func TestChaos(t *testing.T) {
 func TestChaosPassesNothingUnplayed(t *testing.T) {
 	for _, args := range [][]string{
 		{"--scenario", "disk-full"}, {"--scenario", "none"}, {"--suite", "none"}, {"--ground", "moon"}, {"--seeds", "0"},
+		{"--real", "--scenario", "disk-full", "--rhizome", "none"}, {"--ground", "bubble", "--bubble", "none"},
 	} {
 		if code, out, _ := lab(t, append([]string{"chaos", "--json"}, args...)...); code == 0 {
 			t.Errorf("%v: exit 0, printed %s", args, out)

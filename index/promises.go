@@ -23,13 +23,44 @@ type promises struct {
 	last    Ticket
 	tickets map[Ticket]*ticket
 	queue   deadlines
-	blocks  map[promise]promiseCount
+	slots   map[Slot]map[kv.Key]promiseCount // by slot and block; empty ones are kept until the slot is dropped
+	blocks  int                              // in them
 	refused uint64
+	spare   []*ticket // to use again
 }
 
-type promise struct {
-	key  kv.Key
-	slot Slot
+const (
+	// maxSpare bounds the tickets kept to be used again, and maxSpareKeys what each
+	// may have room for.
+	maxSpare, maxSpareKeys = 1024, 256
+)
+
+// of returns the promises of a slot.
+func (p *promises) of(s Slot) map[kv.Key]promiseCount {
+	m := p.slots[s]
+	if m == nil {
+		m = make(map[kv.Key]promiseCount)
+		p.slots[s] = m
+	}
+	return m
+}
+
+// ticket returns an empty ticket, used before or not.
+func (p *promises) ticket() *ticket {
+	if n := len(p.spare); n > 0 {
+		t := p.spare[n-1]
+		p.spare = p.spare[:n-1]
+		return t
+	}
+	return new(ticket)
+}
+
+// discard takes back a ticket that is over.
+func (p *promises) discard(t *ticket) {
+	if len(p.spare) < maxSpare && cap(t.keys) <= maxSpareKeys {
+		*t = ticket{keys: t.keys[:0]}
+		p.spare = append(p.spare, t)
+	}
 }
 
 // promiseCount is how many open tickets share a promise. Tickets numbered
@@ -51,7 +82,7 @@ type ticket struct {
 func (p *promises) init(limit int) {
 	p.max = limit
 	p.tickets = map[Ticket]*ticket{}
-	p.blocks = map[promise]promiseCount{}
+	p.slots = map[Slot]map[kv.Key]promiseCount{}
 }
 
 // Begin promises that slot s will soon hold the blocks keys on HBM, because a
@@ -65,11 +96,14 @@ func (x *Index) Begin(s Slot, keys []kv.Key, deadline clock.Instant) Ticket {
 	if !x.slots.Load().state(s).open() {
 		return 0
 	}
-	t := &ticket{no: p.last + 1, slot: s, deadline: deadline}
+	t, blocks := p.ticket(), p.of(s)
+	t.no, t.slot, t.deadline = p.last+1, s, deadline
+	t.keys = slices.Grow(t.keys, len(keys))
 	for i, k := range keys {
-		id := promise{k, s}
-		c, known := p.blocks[id]
-		prior, ok := holder(0), known || len(p.blocks) < p.max
+		prior, ok := holder(0), p.blocks < p.max
+		if !ok {
+			_, ok = blocks[k]
+		}
 		if ok {
 			prior, ok = x.update(s, 0, k, promised, 0)
 		}
@@ -80,17 +114,20 @@ func (x *Index) Begin(s Slot, keys []kv.Key, deadline clock.Instant) Ticket {
 		if prior&onHBM != 0 {
 			continue
 		}
-		if prior&promised == 0 {
-			c = promiseCount{first: t.no}
+		c := promiseCount{first: t.no}
+		if prior&promised != 0 {
+			c = blocks[k]
 		}
 		c.tickets++
-		p.blocks[id] = c
+		before := len(blocks)
+		blocks[k] = c
+		p.blocks += len(blocks) - before
 		t.keys = append(t.keys, k)
 	}
 	if len(t.keys) == 0 {
+		p.discard(t)
 		return 0
 	}
-	t.keys = slices.Clip(t.keys)
 	p.last = t.no
 	p.tickets[t.no] = t
 	heap.Push(&p.queue, t)
@@ -127,7 +164,7 @@ func (x *Index) StillPromised(no Ticket) []kv.Key {
 	}
 	var keys []kv.Key
 	for _, k := range t.keys {
-		if c, ok := p.blocks[promise{k, t.slot}]; ok && c.first <= no && x.holder(t.slot, 0, k)&promised != 0 {
+		if c, ok := p.slots[t.slot][k]; ok && c.first <= no && x.holder(t.slot, 0, k)&promised != 0 {
 			keys = append(keys, k)
 		}
 	}
@@ -178,19 +215,21 @@ func (x *Index) end(t *ticket) {
 	p := &x.promises
 	heap.Remove(&p.queue, t.at)
 	delete(p.tickets, t.no)
+	blocks := p.slots[t.slot]
 	for _, k := range t.keys {
-		id := promise{k, t.slot}
-		c, ok := p.blocks[id]
+		c, ok := blocks[k]
 		if !ok || c.first > t.no {
 			continue
 		}
 		if c.tickets--; c.tickets > 0 {
-			p.blocks[id] = c
+			blocks[k] = c
 			continue
 		}
-		delete(p.blocks, id)
+		delete(blocks, k)
+		p.blocks--
 		x.update(t.slot, 0, k, 0, promised)
 	}
+	p.discard(t)
 }
 
 // dropPromises ends the tickets of a slot.
@@ -207,12 +246,14 @@ func (x *Index) dropPromises(s Slot) {
 	for _, t := range void {
 		x.end(t)
 	}
+	p.blocks -= len(p.slots[s])
+	delete(p.slots, s)
 }
 
 func (p *promises) stats(st *Stats) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	st.Tickets, st.Promises, st.PromisesRefused = len(p.tickets), len(p.blocks), p.refused
+	st.Tickets, st.Promises, st.PromisesRefused = len(p.tickets), p.blocks, p.refused
 }
 
 // deadlines is a heap of tickets, earliest deadline first.

@@ -1,6 +1,8 @@
 package route
 
 import (
+	"cmp"
+	"math"
 	"slices"
 
 	"github.com/rhizome-router/rhizome/clock"
@@ -28,10 +30,17 @@ const (
 
 // preselection is scratch memory of one decision.
 type preselection struct {
-	order      []int32 // the members taken, ascending
+	order      []picked // the members taken, ascending
 	stale      []int32
 	idle, busy walk
 	depths     [2 * (depths + 1)]shortlist // HBM alone, and with a lower tier
+}
+
+// picked is a member taken, and whether it is priced however dear it looks.
+type picked struct {
+	member int32
+	must   bool
+	micros float64 // its rough price
 }
 
 // shortlist keeps the cheapest of what it is offered, cheapest first.
@@ -53,12 +62,12 @@ func (s *shortlist) offer(member int32, micros float64) {
 	s.members[i], s.micros[i] = member, micros
 }
 
-// preselect returns which of the members of a pool to price, as their places in
+// preselect returns which of the members of a pool to price, by their places in
 // ascending order: the cheapest of each class, the cheapest holders by how much of
 // the prompt they hold, some at random, the session's last worker, and that of its
-// workflow's lease; of the best grade there is. The result is valid until the next
-// call.
-func (r *Router) preselect(s *search, p *pool, q *Query, z *sizing, request cost.Request) []int32 {
+// workflow's lease; of the best grade there is. Of these it leaves out who looks
+// much dearer than the cheapest. The result is valid until the next call.
+func (r *Router) preselect(s *search, p *pool, q *Query, z *sizing, request cost.Request) []picked {
 	x := &r.preselection
 	r.lookAround(s.now, p, s.seats)
 	p.epoch++
@@ -67,35 +76,62 @@ func (r *Router) preselect(s *search, p *pool, q *Query, z *sizing, request cost
 	if grade == fleet.Draining {
 		return x.order
 	}
-	t := typicalOf(request.PromptTokens)
-	for c := range p.grades[grade].classes {
-		r.takeCheapest(s.now, p, grade, c, t, q)
-	}
 	if last, known := r.sessions.get(q.session()); known {
 		r.takeTarget(s.now, p, grade, last.target, q)
 	}
 	if leased, _, known := r.leases.held(s.now, q); known {
 		r.takeTarget(s.now, p, grade, leased.Holder.Target, q)
 	}
+	t := typicalOf(request.PromptTokens)
+	for c := range p.grades[grade].classes {
+		r.takeCheapest(s.now, p, grade, c, t, q)
+	}
 	r.takeHolders(s, p, grade, t, q, z, request)
 	for range atRandom {
-		r.take(s.now, p, grade, int32(r.rand.IntN(len(p.members))), q)
+		r.take(s.now, p, grade, int32(r.rand.IntN(len(p.members))), q, false)
 	}
-	slices.Sort(x.order)
+	r.leaveOut(s, p, t, q, z, request)
+	slices.SortFunc(x.order, func(a, b picked) int { return cmp.Compare(a.member, b.member) })
 	return x.order
 }
 
+// Left out is who is dearer than dearFactor times the cheapest and dearMicros, by
+// rough prices.
+const dearFactor, dearMicros = 2, 20_000
+
+func (r *Router) leaveOut(s *search, p *pool, t int, q *Query, z *sizing, request cost.Request) {
+	x := &r.preselection
+	least := math.Inf(1)
+	for k := range x.order {
+		c := &x.order[k]
+		var hit cost.Hit
+		if h := s.held(p, c.member); h != nil {
+			hit = h.tokens(z)
+		}
+		c.micros = p.price(s.now, c.member, t, request, hit)
+		least = min(least, c.micros)
+	}
+	x.order = slices.DeleteFunc(x.order, func(c picked) bool { return !c.must && c.micros > dearFactor*least+dearMicros })
+}
+
 // take takes a member if it is of that grade and may serve q.
-func (r *Router) take(now clock.Instant, p *pool, grade fleet.Grade, i int32, q *Query) {
-	if e := &p.entries[i]; e.taken != p.epoch && p.mayServe(i, q) && p.members[i].Grade(now) == grade {
+func (r *Router) take(now clock.Instant, p *pool, grade fleet.Grade, i int32, q *Query, must bool) {
+	e := &p.entries[i]
+	if e.taken == p.epoch || !p.mayServe(i, q) {
+		return
+	}
+	if p.changed(now, i) {
+		r.look(now, p, i)
+	}
+	if e.grade == grade {
 		e.taken = p.epoch
-		r.preselection.order = append(r.preselection.order, i)
+		r.preselection.order = append(r.preselection.order, picked{member: i, must: must})
 	}
 }
 
 func (r *Router) takeTarget(now clock.Instant, p *pool, grade fleet.Grade, t kv.Target, q *Query) {
 	if i, ok := p.at[t]; ok {
-		r.take(now, p, grade, i, q)
+		r.take(now, p, grade, i, q, true)
 	}
 }
 
@@ -132,12 +168,13 @@ func (r *Router) takeCheapest(now clock.Instant, p *pool, grade fleet.Grade, cla
 			if look < looks-1 && p.changed(now, i) {
 				x.stale = append(x.stale, i)
 			}
-			taken++
-			x.order = append(x.order, i)
+			if taken++; p.entries[i].taken != p.epoch {
+				x.order = append(x.order, picked{member: i, must: taken == 1})
+			}
 		}
 		if len(x.stale) == 0 {
-			for _, i := range x.order[first:] {
-				p.entries[i].taken = p.epoch
+			for _, c := range x.order[first:] {
+				p.entries[c.member].taken = p.epoch
 			}
 			return
 		}
@@ -172,6 +209,9 @@ func (r *Router) takeHolders(s *search, p *pool, grade fleet.Grade, t int, q *Qu
 	}
 	for k := range s.hits {
 		i := s.place(p, k)
+		if i >= 0 {
+			p.entries[i].heldBy, p.entries[i].hit = p.epoch, int32(k)
+		}
 		if i < 0 || s.hits[k].run.Len() == 0 || p.entries[i].grade != grade || !p.mayServe(i, q) {
 			continue
 		}
@@ -188,7 +228,7 @@ func (r *Router) takeHolders(s *search, p *pool, grade fleet.Grade, t int, q *Qu
 	}
 	for d := range x.depths {
 		for _, i := range x.depths[d].members[:x.depths[d].n] {
-			r.take(s.now, p, grade, i, q)
+			r.take(s.now, p, grade, i, q, false)
 		}
 	}
 }

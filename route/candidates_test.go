@@ -147,25 +147,28 @@ func TestPreselectionRegret(t *testing.T) {
 }
 
 // The session's last worker is always looked at, and so is whoever holds the
-// prompt; of few workers all are.
+// prompt and is not too dear all the same; of few workers all are.
 func TestPreselectionKeepsWhoMatters(t *testing.T) {
 	const workers = 100
 	h := newHouse(t, Rhizome, workers)
 	p := tokens(t, 0, 1600, 1)
 	h.hold(h.members[77], p, 0, 100, kv.HBM)
 	h.hold(h.members[78], p, 0, 40, kv.CPU)
-	for _, m := range []*fleet.Member{h.members[42], h.members[77], h.members[78]} { // the dearest of all
-		for range 20 {
-			m.Ledger.Book(0, &fleet.Booking{UncachedTokens: 50_000, PromptTokens: 50_000, Choices: 1, PredictedTTFT: time.Hour})
-		}
+	h.hold(h.members[79], p, 0, 100, kv.HBM)
+	for m, tokens := range map[int]float64{42: 1e6, 77: 2000, 78: 2000, 79: 1e6} { // the dearest of all
+		h.members[m].Ledger.Book(0, &fleet.Booking{UncachedTokens: tokens, PromptTokens: tokens, Choices: 1, PredictedTTFT: time.Hour})
 	}
 	h.sessions.put("s", session{target: h.members[42].Target})
 	q := Query{Prompt: p, Session: "s"}
 	h.weigh(t, &q)
-	for _, want := range []int{42, 77, 78} {
-		if !slices.ContainsFunc(h.cands, func(c candidate) bool { return c.member == h.members[want] }) {
-			t.Errorf("worker %d is not looked at", want)
-		}
+	looksAt := func(i int) bool {
+		return slices.ContainsFunc(h.cands, func(c candidate) bool { return c.member == h.members[i] })
+	}
+	if !looksAt(42) || !looksAt(77) || !looksAt(78) {
+		t.Errorf("of 42, 77 and 78 are looked at: %v, %v, %v", looksAt(42), looksAt(77), looksAt(78))
+	}
+	if looksAt(79) {
+		t.Error("a holder is looked at that can't be the cheapest")
 	}
 	if n := len(h.cands); n > perClass+2*perDepth+atRandom+1 {
 		t.Errorf("%d workers are looked at", n)

@@ -50,6 +50,7 @@ type search struct {
 	holders []int32 // where sparse: whose each hit is, by the place in view.Members
 	seats   *seats
 	mark    index.Mark
+	blank   matched            // scratch
 	found   []index.Hit        // scratch
 	bySlot  map[index.Slot]int // scratch
 	fit     []*fleet.Member    // scratch
@@ -63,19 +64,23 @@ func (s *search) place(p *pool, k int) int32 {
 	return p.inView[s.holders[k]]
 }
 
-// hit returns what the i-th member of a pool holds.
-func (s *search) hit(p *pool, i int32, q *prompt.Request) matched {
+// held returns what the i-th member of a pool was found to hold, once
+// takeHolders has been through; nil: nothing.
+func (s *search) held(p *pool, i int32) *matched {
 	if !s.sparse {
-		return s.hits[i]
+		return &s.hits[i]
 	}
-	for k, holder := range s.holders {
-		if p.inView[holder] == i {
-			return s.hits[k]
-		}
+	if e := &p.entries[i]; e.heldBy == p.epoch {
+		return &s.hits[e.hit]
 	}
-	h := matched{cache: p.members[i].CacheAt(), mark: s.mark}
+	return nil
+}
+
+// none is what a member holds that was not found to hold anything.
+func (s *search) none(m *fleet.Member, p *prompt.Request) matched {
+	h := matched{cache: m.CacheAt(), mark: s.mark}
 	if b, fed := blocksOf(h.cache); fed {
-		h.form = b.form(q)
+		h.form = b.form(p)
 	}
 	return h
 }

@@ -60,6 +60,8 @@ type entry struct {
 	signals uint64 // fleet.Member.Changes then
 	ledger  uint64 // fleet.Ledger.Changes then
 	taken   uint32 // by the decision of that epoch
+	heldBy  uint32 // the epoch of the search that found it to hold something
+	hit     int32  // which of the search's hits that is
 }
 
 const (

@@ -96,7 +96,9 @@ func TestOrdersChooseAsALookAtAllDoes(t *testing.T) {
 		h := newHouse(t, Rhizome, preselectFrom+1+rapid.IntRange(0, 40).Draw(rt, "workers"))
 		mixed(h, clock.Rand(rapid.Uint64().Draw(rt, "seed"), "orders"))
 		var open []*Decision
-		member := func() *fleet.Member { return h.view.Members[rapid.IntRange(0, len(h.view.Members)-1).Draw(rt, "member")] }
+		member := func() *fleet.Member {
+			return h.view.Members[rapid.IntRange(0, len(h.view.Members)-1).Draw(rt, "member")]
+		}
 		prompts := make([]*prompt.Request, 4)
 		for i := range prompts {
 			prompts[i] = tokens(t, 1600, 16*rapid.IntRange(1, 100).Draw(rt, "own"), i)

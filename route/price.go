@@ -64,9 +64,13 @@ func (r *Router) priceAll(s *search, q *Query) (cost.Request, sizing, error) {
 	r.cands = r.cands[:0]
 	if s.pooled {
 		p := r.poolOf(s.now, s.view, q.Prompt.Model, s.members)
-		for _, i := range r.preselect(s, p, q, &z, request) {
-			h := s.hit(p, i, q.Prompt)
-			r.consider(s, p.members[i], &h, &z, q, request)
+		for _, c := range r.preselect(s, p, q, &z, request) {
+			m, h := p.members[c.member], s.held(p, c.member)
+			if h == nil {
+				s.blank = s.none(m, q.Prompt)
+				h = &s.blank
+			}
+			r.consider(s, m, h, &z, q, request)
 		}
 		r.serving = p.serving()
 	}

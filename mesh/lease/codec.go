@@ -18,7 +18,9 @@ import (
 //	revoke      key, gen, index
 //	fence       name, inc
 //	checkpoint  lows: name, inc, ticket, …; marks: worker, rank, source, boot, W, skips, digest, …
-//	generation  gen
+//	generation  gen, cluster, from
+//	bring       key, gen, index, worker, rank, boot, owner, cluster
+//	ended       cluster, gen, index
 const (
 	maxNameBytes  = 256
 	maxCommands   = 1 << 14
@@ -50,17 +52,20 @@ func (p *Proposal) Append(dst []byte) []byte {
 }
 
 // fields is how many values follow each kind.
-var fields = [numKinds]int{Acquire: 7, Renew: 3, Revoke: 3, Fence: 2, Checkpoint: 2, Generation: 1}
+var fields = [numKinds]int{Acquire: 7, Renew: 3, Revoke: 3, Fence: 2, Checkpoint: 2, Generation: 3, Bring: 8, Ended: 3}
 
 func (c *Command) put(w *wire.Writer) {
 	w.Uint(uint64(c.Kind))
 	switch c.Kind {
-	case Acquire, Renew, Revoke:
+	case Acquire, Renew, Revoke, Bring:
 		w.Data(c.Key[:])
 		putToken(w, c.Expect)
-		if c.Kind == Acquire {
+		if c.Kind == Acquire || c.Kind == Bring {
 			putHolder(w, c.Holder)
 			w.Uint(c.Owner)
+		}
+		if c.Kind == Bring {
+			w.Uint(uint64(c.Cluster))
 		}
 	case Fence:
 		putOrigin(w, c.Origin)
@@ -80,6 +85,11 @@ func (c *Command) put(w *wire.Writer) {
 		}
 	case Generation:
 		w.Uint(c.Gen)
+		w.Uint(uint64(c.Cluster))
+		w.Uint(c.From)
+	case Ended:
+		w.Uint(uint64(c.Cluster))
+		putToken(w, c.Expect)
 	}
 }
 
@@ -113,10 +123,13 @@ func ReadProposal(b []byte) (p Proposal, err error) {
 func readCommand(r *wire.Reader) (c Command) {
 	c.Kind = Kind(r.Uint(uint64(numKinds) - 1))
 	switch c.Kind {
-	case Acquire, Renew, Revoke:
+	case Acquire, Renew, Revoke, Bring:
 		c.Key, c.Expect = readKey(r), readToken(r)
-		if c.Kind == Acquire {
+		if c.Kind == Acquire || c.Kind == Bring {
 			c.Holder, c.Owner = readHolder(r), r.Uint(math.MaxUint64)
+		}
+		if c.Kind == Bring {
+			c.Cluster = Cluster(r.Uint(math.MaxUint64))
 		}
 	case Fence:
 		c.Origin = readOrigin(r)
@@ -132,7 +145,9 @@ func readCommand(r *wire.Reader) (c Command) {
 			})
 		}
 	case Generation:
-		c.Gen = r.Uint(math.MaxUint32)
+		c.Gen, c.Cluster, c.From = r.Uint(math.MaxUint32), Cluster(r.Uint(math.MaxUint64)), r.Uint(math.MaxUint64)
+	case Ended:
+		c.Cluster, c.Expect = Cluster(r.Uint(math.MaxUint64)), readToken(r)
 	default:
 		r.Fail(fmt.Errorf("unknown command %d", c.Kind))
 	}

@@ -65,8 +65,17 @@ const (
 	// Checkpoint says up to where origins' promises are settled, and how far
 	// streams were.
 	Checkpoint
-	// Generation begins generation Gen, if it is a later one.
+	// Generation begins generation Gen, if it is a later one, of Cluster, from what
+	// was agreed up to From.
 	Generation
+	// Bring gives Key to Holder, as Cluster did that ended, with the token Expect: if
+	// it has no lease, and Ended did not say that what Cluster came to up to Expect
+	// is known.
+	Bring
+	// Ended says that of Cluster, which ended, all is known that it came to up to
+	// Expect. It follows what was brought, in the same proposal, so that a lease is
+	// brought once, whoever else has a copy of it.
+	Ended
 	numKinds
 )
 
@@ -79,8 +88,12 @@ type Command struct {
 	Owner  uint64
 	Origin Origin
 	Gen    uint64
-	Lows   []Low
-	Marks  []StreamMark
+	// Cluster is the one that begins, or that ended. From is where in the log a
+	// generation's beginning is; 0 is where the command stands.
+	Cluster Cluster
+	From    uint64
+	Lows    []Low
+	Marks   []StreamMark
 }
 
 // Low says that an incarnation's promises below Ticket are settled: those that

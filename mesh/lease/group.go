@@ -66,7 +66,7 @@ type Group struct {
 	wasTold advert
 	expire  *Expirer
 	ring    ring
-	brought []Lease // from a cluster that ended
+	brought *legend // of a cluster that ended
 	parts   assembly
 	asked   clock.Instant
 	lowAt   clock.Instant

@@ -294,12 +294,17 @@ func TestAllRestartAtOnce(t *testing.T) {
 }
 
 // TestClustersMeet: after a split in which both sides went on, one cluster stays,
-// with the leases of both.
+// with the leases of both; what one side ended the other does not revive.
 func TestClustersMeet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPond(t, 5)
 		defer p.close()
 		p.within(20*time.Second, "five vote", func() bool { return agreed(5, p.all...) })
+		held, err := p.all[0].Do(t.Context(), acquire(3, 13), acquire(4, 14))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.within(time.Second, "all know", func() bool { return agreed(5, p.all...) })
 		few, many := p.all[:2], p.all[2:]
 		p.net.Partition([]netip.AddrPort{few[0].addr, few[1].addr}, []netip.AddrPort{many[0].addr, many[1].addr, many[2].addr})
 		p.within(20*time.Second, "most agree", func() bool { l := leaderOf(many...); return l != nil })
@@ -307,14 +312,20 @@ func TestClustersMeet(t *testing.T) {
 		if _, err := few[0].Do(t.Context(), acquire(1, 11), acquire(2, 12)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := many[0].Do(t.Context(), acquire(2, 22)); err != nil {
+		if _, err := many[0].Do(t.Context(), acquire(2, 22), lease.Command{Kind: lease.Revoke, Key: lease.Key{3}, Expect: held[0].Lease.Token}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := few[0].Do(t.Context(), lease.Command{Kind: lease.Revoke, Key: lease.Key{4}, Expect: held[1].Lease.Token}); err != nil {
 			t.Fatal(err)
 		}
 		p.net.Heal()
-		p.within(60*time.Second, "all agree, five vote", func() bool { return agreed(5, p.all...) })
+		p.within(60*time.Second, "all agree, five vote, and the few's leases are known", func() bool { return agreed(5, p.all...) && p.holder(p.all[0], 1) == 11 })
+		want := [...]int{1: 11, 2: 22, 3: 0, 4: 14}
 		for _, r := range p.all {
-			if p.holder(r, 1) != 11 || p.holder(r, 2) != 22 {
-				t.Errorf("%s has %d and %d, want the few's 11 and the many's 22", r.name, p.holder(r, 1), p.holder(r, 2))
+			for k := 1; k < len(want); k++ {
+				if got := p.holder(r, byte(k)); got != want[k] {
+					t.Errorf("%s has %d for %d, want %d", r.name, got, k, want[k])
+				}
 			}
 		}
 	})

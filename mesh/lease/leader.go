@@ -10,10 +10,10 @@ import (
 )
 
 // legacy is what a cluster begins with: what its first server knew of the last
-// one, nil for nothing, and the generation.
+// one, nil for nothing, and the command that begins it.
 type legacy struct {
-	copy []byte
-	gen  uint64
+	copy  []byte
+	begin Command // Gen is 0 once it was begun
 }
 
 // follow does what a change of leadership brings, until the voter stops.
@@ -51,12 +51,12 @@ func (g *Group) ascend(v *voter, from *legacy) {
 		log.Info("led for too short to be of use", "err", err)
 		return
 	}
-	if from.gen != 0 {
-		if err := g.enter(v, Command{Kind: Generation, Gen: from.gen}); err != nil {
+	if from.begin.Gen != 0 {
+		if err := g.enter(v, from.begin); err != nil {
 			log.Info("led for too short to begin a generation", "err", err)
 			return
 		}
-		from.gen = 0
+		from.begin.Gen = 0
 	}
 	v.rearm.Store(true)
 	v.ready.Store(true)
@@ -95,7 +95,7 @@ func (g *Group) lead(now clock.Instant) {
 		}
 	}
 	if late := g.lateGeneration(); late != 0 {
-		commands = append(commands, Command{Kind: Generation, Gen: late})
+		commands = append(commands, Command{Kind: Generation, Gen: late, Cluster: g.own.Cluster})
 	}
 	if now.Sub(g.checked) >= settleEvery {
 		g.checked = now

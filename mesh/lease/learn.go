@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -190,32 +189,6 @@ func (g *Group) answer(to string, no uint64, k Key) {
 		<-g.reads
 		g.deps.Node.Tell(to, core.Agreement, a.words())
 	})
-}
-
-// bring keeps the leases that are known here, to be proposed to the cluster that
-// this one ends for, once what was agreed there is known: the others may have
-// taken this replica for dead meanwhile.
-func (g *Group) bring() {
-	m := g.table.Load()
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	g.brought = m.state.Leases()
-}
-
-// unpack proposes the leases that were brought along. Workflows that have one
-// here already keep that.
-func (g *Group) unpack() {
-	if len(g.brought) == 0 || Cluster(g.shown.Load()) != g.own.Cluster {
-		return
-	}
-	for chunk := range slices.Chunk(g.brought, maxBatch) {
-		commands := make([]Command, 0, len(chunk))
-		for _, l := range chunk {
-			commands = append(commands, Command{Kind: Acquire, Key: l.Key, Holder: l.Holder})
-		}
-		g.Propose(commands...)
-	}
-	g.brought = nil
 }
 
 // adopted acts on a state that came as a whole: on the deaths and settled

@@ -13,11 +13,14 @@ import (
 
 // A snapshot is a msgpack array: gen, index, leases (key, worker, rank, boot,
 // owner, gen, index, used, …, longest idle first), origins (name, inc, last,
-// heard, fenced, low, …, by name). Equal states have equal bytes.
+// heard, fenced, low, …, by name), past (gen, cluster, from, …), ended clusters
+// (cluster, gen, index, …). Equal states have equal bytes.
 const (
-	snapshotParts = 4
+	snapshotParts = 6
 	leaseFields   = 8
 	originFields  = 6
+	beginFields   = 3
+	endFields     = 3
 )
 
 // ErrSnapshot says that bytes aren't a snapshot of this version.
@@ -55,6 +58,17 @@ func (s *State) Append(dst []byte) []byte {
 		w.Uint(o.heard)
 		w.Bool(o.fenced)
 		w.Uint(o.low)
+	}
+	w.Array(beginFields * len(s.past))
+	for _, b := range s.past {
+		w.Uint(b.Gen)
+		w.Uint(uint64(b.Cluster))
+		w.Uint(b.From)
+	}
+	w.Array(endFields * len(s.ended))
+	for _, e := range s.ended {
+		w.Uint(uint64(e.Cluster))
+		putToken(w, e.Known)
 	}
 	return w.Bytes()
 }
@@ -113,6 +127,12 @@ func Restore(b []byte) (*State, error) {
 			break
 		}
 		s.origins[id] = &o
+	}
+	for range min(r.Array(beginFields), maxPast) {
+		s.past = append(s.past, Begin{r.Uint(math.MaxUint32), Cluster(r.Uint(math.MaxUint64)), r.Uint(math.MaxUint64)})
+	}
+	for range min(r.Array(endFields), maxEnded) {
+		s.ended = append(s.ended, End{Cluster(r.Uint(math.MaxUint64)), readToken(r)})
 	}
 	if err := r.End(); err != nil {
 		return nil, fmt.Errorf("%w: %d of %d bytes from the end: %w", ErrSnapshot, r.Left(), len(b), err)

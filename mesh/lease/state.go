@@ -22,6 +22,8 @@ type State struct {
 	leases  map[Key]*Lease
 	origins map[Origin]*origin
 	digest  uint64 // sum of the leases' hashes
+	past    []Begin
+	ended   []End
 }
 
 // origin is what is remembered of an incarnation.
@@ -50,6 +52,7 @@ const (
 	Fenced
 	Checkpointed
 	Begun // a generation
+	Noted // Ended
 	Ignored
 	numEvents
 )
@@ -156,8 +159,13 @@ func (s *State) command(c *Command) Event {
 		if c.Gen <= s.gen {
 			return Event{Kind: Conflict}
 		}
-		s.gen = c.Gen
+		s.begin(c)
 		return Event{Kind: Begun}
+	case Bring:
+		return s.bring(c)
+	case Ended:
+		s.note(c.Cluster, c.Expect)
+		return Event{Kind: Noted}
 	}
 	return Event{Kind: Ignored}
 }
@@ -174,7 +182,11 @@ func (s *State) acquire(c *Command) Event {
 	}
 	// Of two grants in one entry the later one is of another workflow, or expects
 	// the token of the first, which nobody could know: tokens are unique.
-	l = &Lease{Key: c.Key, Holder: c.Holder, Owner: c.Owner, Token: Token{s.gen, s.index}, Used: s.index}
+	return s.grant(c)
+}
+
+func (s *State) grant(c *Command) Event {
+	l := &Lease{Key: c.Key, Holder: c.Holder, Owner: c.Owner, Token: Token{s.gen, s.index}, Used: s.index}
 	s.put(l)
 	return Event{Kind: Granted, Lease: *l}
 }

@@ -26,16 +26,23 @@ func drawOrigin(t *rapid.T) lease.Origin {
 	return lease.Origin{Name: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name"), Inc: rapid.Uint64Range(0, 1).Draw(t, "inc")}
 }
 
+func drawCluster(t *rapid.T) lease.Cluster {
+	return lease.Cluster(rapid.Uint64Range(1, 3).Draw(t, "cluster"))
+}
+
 // drawCommand draws a command that means something to s.
 func drawCommand(t *rapid.T, s *lease.State) lease.Command {
-	c := lease.Command{Kind: lease.Kind(rapid.IntRange(int(lease.Acquire), int(lease.Generation)).Draw(t, "kind"))}
+	c := lease.Command{Kind: lease.Kind(rapid.IntRange(int(lease.Acquire), int(lease.Ended)).Draw(t, "kind"))}
 	switch c.Kind {
-	case lease.Acquire, lease.Renew, lease.Revoke:
+	case lease.Acquire, lease.Renew, lease.Revoke, lease.Bring:
 		c.Key = lease.Key{rapid.ByteRange(0, 5).Draw(t, "key")}
 		if l, ok := s.Lease(c.Key); ok && rapid.Bool().Draw(t, "knows") {
 			c.Expect = l.Token
 		}
-		if c.Kind == lease.Acquire {
+		if c.Kind == lease.Bring {
+			c.Cluster, c.Expect = drawCluster(t), lease.Token{Gen: 1, Index: rapid.Uint64Range(0, 9).Draw(t, "index")}
+		}
+		if c.Kind == lease.Acquire || c.Kind == lease.Bring {
 			c.Holder, c.Owner = drawHolder(t), rapid.Uint64Range(0, 2).Draw(t, "owner")
 		}
 	case lease.Fence:
@@ -45,7 +52,9 @@ func drawCommand(t *rapid.T, s *lease.State) lease.Command {
 		h := drawHolder(t)
 		c.Marks = []lease.StreamMark{{Stream: crdt.StreamID{Target: h.Target, Boot: h.Boot}, Mark: crdt.Mark{W: 1, Skips: 2, Digest: rapid.Uint64().Draw(t, "digest")}}}
 	case lease.Generation:
-		c.Gen = rapid.Uint64Range(0, 9).Draw(t, "gen")
+		c.Gen, c.Cluster, c.From = rapid.Uint64Range(0, 9).Draw(t, "gen"), drawCluster(t), rapid.Uint64Range(0, 9).Draw(t, "from")
+	case lease.Ended:
+		c.Cluster, c.Expect = drawCluster(t), lease.Token{Gen: 1, Index: rapid.Uint64Range(0, 9).Draw(t, "index")}
 	}
 	return c
 }
@@ -190,7 +199,9 @@ func FuzzReadProposal(f *testing.F) {
 		{Kind: lease.Renew, Key: lease.Key{1}, Expect: lease.Token{Gen: 1, Index: 2}},
 		{Kind: lease.Fence, Origin: lease.Origin{Name: "b"}},
 		{Kind: lease.Checkpoint, Lows: []lease.Low{{Ticket: 7}}, Marks: []lease.StreamMark{{Mark: crdt.Mark{W: 8}}}},
-		{Kind: lease.Generation, Gen: 9},
+		{Kind: lease.Generation, Gen: 9, Cluster: 10, From: 11},
+		{Kind: lease.Bring, Key: lease.Key{1}, Expect: lease.Token{Gen: 1, Index: 2}, Owner: 5, Cluster: 10},
+		{Kind: lease.Ended, Expect: lease.Token{Gen: 1, Index: 2}, Cluster: 10},
 	}}
 	f.Add(p.Append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -87,21 +87,23 @@ func (g *Group) start(now clock.Instant, cluster Cluster, first bool) {
 	g.own.Cluster, g.own.Server, g.own.YieldTo = cluster, id, 0
 	var legacy legacy
 	if first {
-		legacy.copy, legacy.gen = g.copy(), g.nextGen()
+		legacy.begin = Command{Kind: Generation, Gen: g.nextGen(), Cluster: cluster}
+		legacy.copy, legacy.begin.From = g.copy()
 	}
 	g.voter.Store(v)
 	v.watcher.Go(func() { g.follow(v, legacy) })
 }
 
-// copy returns a snapshot of what is known here; nil if that is nothing.
-func (g *Group) copy() []byte {
+// copy returns a snapshot of what is known here, and up to where in the log that
+// is; nil if that is nothing.
+func (g *Group) copy() ([]byte, uint64) {
 	m := g.table.Load()
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if m.state.Index() == 0 {
-		return nil
+		return nil, 0
 	}
-	return m.state.Append(nil)
+	return m.state.Append(nil), m.state.Index()
 }
 
 // Save returns what is agreed on as [Deps.Saved] takes it; nil for nothing. A nil
@@ -110,7 +112,8 @@ func (g *Group) Save() []byte {
 	if g == nil {
 		return nil
 	}
-	return g.copy()
+	b, _ := g.copy()
+	return b
 }
 
 // nextGen is later than any generation that was heard of.

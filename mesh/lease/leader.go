@@ -36,6 +36,12 @@ func (g *Group) follow(v *voter, from legacy) {
 // cluster that just began what its first server knew.
 func (g *Group) ascend(v *voter, from *legacy) {
 	log := g.deps.Log
+	// Raft refuses to restore before it has applied that this server is in the
+	// cluster, which it may not have when it says that it leads.
+	if err := v.raft.Barrier(changeTimeout).Error(); err != nil {
+		log.Info("led for too short to be of use", "err", err)
+		return
+	}
 	if len(from.copy) > 0 {
 		s, err := Restore(from.copy)
 		if err == nil {
@@ -46,10 +52,6 @@ func (g *Group) ascend(v *voter, from *legacy) {
 			return
 		}
 		from.copy = nil
-	}
-	if err := v.raft.Barrier(changeTimeout).Error(); err != nil {
-		log.Info("led for too short to be of use", "err", err)
-		return
 	}
 	if from.begin.Gen != 0 {
 		if err := g.enter(v, from.begin); err != nil {

@@ -202,7 +202,7 @@ func (g *Group) takePart(now clock.Instant, from string, p part) {
 		g.deps.Log.Warn("the leader's leases can't be read", "peer", from, "err", err)
 		return
 	}
-	m := newMachine(s, g.applied)
+	m := newMachine(p.cluster, s, g.applied)
 	g.shown.Store(uint64(p.cluster))
 	g.done = s.Index()
 	g.table.Store(m)

@@ -155,7 +155,7 @@ func NewGroup(cfg Config, deps Deps) (*Group, error) {
 		}
 		state = s
 	}
-	g.table.Store(newMachine(state, g.applied))
+	g.table.Store(newMachine(0, state, g.applied))
 	if deps.Node != nil {
 		for _, t := range []core.Topic{core.Agreement, core.Agreed} {
 			deps.Node.HearTold(t, g.hear)

@@ -27,9 +27,11 @@ type pond struct {
 	t     *testing.T
 	net   *transport.Network
 	cfg   lease.Config
-	lives int
-	all   []*replica // that run
-	first netip.AddrPort
+	lives int // with a name of their own
+
+	started int
+	all     []*replica // that run
+	first   netip.AddrPort
 }
 
 // replica is one that can be stopped, and killed.
@@ -42,8 +44,10 @@ type replica struct {
 	done     chan struct{}
 }
 
-func newPond(t *testing.T, replicas int) *pond {
-	p := &pond{t: t, net: transport.NewNetwork(1)}
+func newPond(t *testing.T, replicas int) *pond { return newPondOf(t, replicas, lease.Config{}) }
+
+func newPondOf(t *testing.T, replicas int, cfg lease.Config) *pond {
+	p := &pond{t: t, net: transport.NewNetwork(1), cfg: cfg}
 	t.Cleanup(p.net.Close)
 	p.net.Faulty(transport.Faults{Delay: time.Millisecond})
 	for range replicas {
@@ -58,6 +62,13 @@ func (p *pond) start(saved []byte) *replica {
 	p.t.Helper()
 	p.lives++
 	addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(p.lives / 200), byte(1 + p.lives%200)}), 7400)
+	return p.startAs(fmt.Sprintf("r%03d", p.lives), addr, saved)
+}
+
+// startAs starts a replica under a name, which no two should have had.
+func (p *pond) startAs(name string, addr netip.AddrPort, saved []byte) *replica {
+	p.t.Helper()
+	p.started++
 	cfg := mesh.Config{Transport: transport.Config{Cluster: "pond", Secrets: []string{strings.Repeat("0123456789abcdef", 3)}}}
 	if len(p.all) == 0 {
 		p.first = addr // of those that start together
@@ -67,19 +78,19 @@ func (p *pond) start(saved []byte) *replica {
 		cfg.Peers = append(cfg.Peers, other.addr.String())
 	}
 	log := slog.New(slog.DiscardHandler)
-	r := &replica{name: fmt.Sprintf("r%03d", p.lives), addr: addr, done: make(chan struct{})}
+	r := &replica{name: name, addr: addr, done: make(chan struct{})}
 	var err error
 	if r.endpoint, err = p.net.Listen(addr.String(), cfg.Transport, transport.Options{Boot: r.name}); err != nil {
 		p.t.Fatal(err)
 	}
-	node, err := mesh.New(cfg, mesh.Deps{Endpoint: r.endpoint, Clock: clock.Real(), Log: log, Seed: uint64(p.lives)})
+	node, err := mesh.New(cfg, mesh.Deps{Endpoint: r.endpoint, Clock: clock.Real(), Log: log, Seed: uint64(p.started)})
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	if testing.Verbose() {
 		log = slog.New(slog.NewTextHandler(p.t.Output(), nil)).With("replica", r.name)
 	}
-	r.Group, err = lease.NewGroup(p.cfg, lease.Deps{Node: node, Self: r.name, Plane: r.endpoint.Raft(), Clock: clock.Real(), Log: log, Seed: uint64(p.lives), Saved: saved})
+	r.Group, err = lease.NewGroup(p.cfg, lease.Deps{Node: node, Self: r.name, Plane: r.endpoint.Raft(), Clock: clock.Real(), Log: log, Seed: uint64(p.started), Saved: saved})
 	if err != nil {
 		p.t.Fatal(err)
 	}

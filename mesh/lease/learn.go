@@ -53,7 +53,7 @@ func (g *Group) drain() {
 		for old < len(f.entries) && f.entries[old].index <= g.done {
 			old++
 		}
-		g.report(f.entries[old:])
+		g.report(f.m.cluster, f.entries[old:])
 	}
 	g.spread()
 }
@@ -80,7 +80,7 @@ func (g *Group) show(m *machine) {
 }
 
 // report tells of entries that are new.
-func (g *Group) report(entries []entry) {
+func (g *Group) report(cluster Cluster, entries []entry) {
 	if len(entries) == 0 {
 		return
 	}
@@ -108,7 +108,7 @@ func (g *Group) report(entries []entry) {
 			g.deps.Events(e.events)
 		}
 		if e.no != 0 {
-			g.waiting.done(e.from, e.no, e.events)
+			g.waiting.done(e.from, e.no, outcome{e.events, place{cluster, e.index}})
 		}
 	}
 	g.ring.add(entries)

@@ -62,7 +62,7 @@ func (g *Group) propose(ctx context.Context) {
 
 // send numbers a proposal and hands it to the leader; result, if not nil, is
 // told what it came to.
-func (g *Group) send(ctx context.Context, commands []Command, result chan<- []Event) error {
+func (g *Group) send(ctx context.Context, commands []Command, result chan<- outcome) error {
 	began := g.deps.Clock.Now()
 	for {
 		if done, err := g.try(commands, result); done {
@@ -82,7 +82,7 @@ var errNoLeader = errors.New("no leader to propose to")
 
 // try hands a proposal over if it is known to whom. The number is drawn and sent
 // under one lock, so that the leader sees numbers grow.
-func (g *Group) try(commands []Command, result chan<- []Event) (bool, error) {
+func (g *Group) try(commands []Command, result chan<- outcome) (bool, error) {
 	g.waiting.mu.Lock()
 	defer g.waiting.mu.Unlock()
 	to := g.leader.Load()
@@ -168,54 +168,76 @@ func (g *Group) allowed(b []byte) []byte {
 // events are in the commands' order. On [ErrUnknown] they may have been agreed on
 // or not; on any other error they were not.
 func (g *Group) Do(ctx context.Context, commands ...Command) ([]Event, error) {
+	o, err := g.do(ctx, commands)
+	return o.events, err
+}
+
+// outcome is what a proposal came to, and where.
+type outcome struct {
+	events []Event
+	at     place
+}
+
+// place is how far in which cluster's log something is.
+type place struct {
+	cluster Cluster
+	index   uint64
+}
+
+func (g *Group) do(ctx context.Context, commands []Command) (o outcome, err error) {
 	if g.deps.Node == nil {
-		return nil, errNoLeader
+		return o, errNoLeader
 	}
-	result := make(chan []Event, 1)
+	result := make(chan outcome, 1)
 	if err := g.send(ctx, commands, result); err != nil {
-		return nil, err
+		return o, err
 	}
 	timeout := time.NewTimer(2 * proposalLife)
 	defer timeout.Stop()
 	select {
-	case events := <-result:
-		if len(events) != len(commands) { // ignored, or some were over a limit
-			return nil, ErrUnknown
+	case o = <-result:
+		if len(o.events) != len(commands) { // ignored, or some were over a limit
+			return outcome{}, ErrUnknown
 		}
-		return events, nil
+		return o, nil
 	case <-ctx.Done():
 	case <-timeout.C:
 	}
-	return nil, ErrUnknown
+	return o, ErrUnknown
 }
 
 // Verified reads a workflow's lease as the leader has it, which is linearizable:
 // the leader makes sure that it still leads. The error says that there is no
 // leader to ask.
 func (g *Group) Verified(ctx context.Context, k Key) (Lease, bool, error) {
+	a, err := g.verify(ctx, k)
+	return a.lease, a.found, err
+}
+
+func (g *Group) verify(ctx context.Context, k Key) (a answer, err error) {
 	to := g.leader.Load()
 	if to == nil || g.deps.Clock.Now().Sub(to.at) >= freshAdvert {
-		return Lease{}, false, errNoLeader
+		return a, errNoLeader
 	}
 	if to.name == g.deps.Self {
-		a := g.read(0, k)
-		return a.lease, a.found, a.err()
+		a = g.read(0, k)
+		return a, a.err()
 	}
 	result := make(chan answer, 1)
 	no := g.waiting.ask(result)
 	defer g.waiting.forget(no)
 	if !g.deps.Node.Tell(to.name, core.Agreement, readWords(no, k)) {
-		return Lease{}, false, errNoLeader
+		return a, errNoLeader
 	}
 	timeout := time.NewTimer(2 * proposalLife)
 	defer timeout.Stop()
 	select {
-	case a := <-result:
-		return a.lease, a.found, a.err()
+	case a = <-result:
+		return a, a.err()
 	case <-ctx.Done():
-		return Lease{}, false, ctx.Err()
+		return a, ctx.Err()
 	case <-timeout.C:
-		return Lease{}, false, errNoLeader
+		return a, errNoLeader
 	}
 }
 
@@ -236,7 +258,7 @@ func (g *Group) read(no uint64, k Key) answer {
 	}
 	v.machine.mu.RLock()
 	defer v.machine.mu.RUnlock()
-	a.known = true
+	a.known, a.at = true, place{v.cluster, v.machine.state.Index()}
 	a.lease, a.found = v.machine.state.Lease(k)
 	return a
 }
@@ -244,7 +266,7 @@ func (g *Group) read(no uint64, k Key) answer {
 // waiters are those that wait for a proposal's outcome or an answer.
 type waiters struct {
 	mu      sync.Mutex
-	results map[Origin]map[uint64]chan<- []Event
+	results map[Origin]map[uint64]chan<- outcome
 
 	readMu sync.Mutex
 	reads  map[uint64]chan<- answer
@@ -252,13 +274,13 @@ type waiters struct {
 }
 
 // add and remove need mu.
-func (w *waiters) add(o Origin, no uint64, c chan<- []Event) {
+func (w *waiters) add(o Origin, no uint64, c chan<- outcome) {
 	if w.results == nil {
-		w.results = make(map[Origin]map[uint64]chan<- []Event)
+		w.results = make(map[Origin]map[uint64]chan<- outcome)
 	}
 	if w.results[o] == nil {
 		clear(w.results) // of former incarnations
-		w.results[o] = make(map[uint64]chan<- []Event)
+		w.results[o] = make(map[uint64]chan<- outcome)
 	}
 	w.results[o][no] = c
 	delete(w.results[o], no-maxIntake) // nobody waits that long
@@ -267,12 +289,12 @@ func (w *waiters) add(o Origin, no uint64, c chan<- []Event) {
 func (w *waiters) remove(o Origin, no uint64) { delete(w.results[o], no) }
 
 // done hands out what a proposal came to.
-func (w *waiters) done(o Origin, no uint64, events []Event) {
+func (w *waiters) done(o Origin, no uint64, what outcome) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if c := w.results[o][no]; c != nil {
 		delete(w.results[o], no)
-		c <- events
+		c <- what
 	}
 }
 

@@ -16,11 +16,11 @@ import (
 // of a log.
 func TestTableHasTheState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := newMachine(NewState(), func(*machine, []entry) {})
+		m := newMachine(1, NewState(), func(*machine, []entry) {})
 		if rapid.Bool().Draw(t, "restored") {
 			s := NewState()
 			s.put(&Lease{Key: Key{2}, Token: Token{1, 1}})
-			m = newMachine(s, m.applied)
+			m = newMachine(1, s, m.applied)
 		}
 		for index := range uint64(rapid.IntRange(1, 40).Draw(t, "entries")) {
 			c := Command{Kind: Kind(rapid.IntRange(int(Acquire), int(Revoke)).Draw(t, "kind")), Key: Key{rapid.ByteRange(0, 4).Draw(t, "key")},
@@ -103,7 +103,7 @@ func BenchmarkLease(b *testing.B) {
 		key[0], key[1], key[2] = byte(i), byte(i>>8), byte(i>>16)
 		s.put(&Lease{Key: key, Token: Token{1, uint64(i)}})
 	}
-	m := newMachine(s, func(*machine, []entry) {})
+	m := newMachine(1, s, func(*machine, []entry) {})
 	read := func(b *testing.B) {
 		for b.Loop() {
 			if _, ok, _ := m.table.Load().lease(key); !ok {

@@ -134,14 +134,15 @@ func (p provider) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
 
 // machine is the state as Raft drives it.
 type machine struct {
+	cluster Cluster // whose log it is; 0 of what was saved
 	mu      sync.RWMutex
 	state   *State
 	applied func(m *machine, entries []entry) // called within mu
 	table   atomic.Pointer[table]             // the state's leases, read without mu
 }
 
-func newMachine(s *State, applied func(*machine, []entry)) *machine {
-	m := &machine{state: s, applied: applied}
+func newMachine(cluster Cluster, s *State, applied func(*machine, []entry)) *machine {
+	m := &machine{cluster: cluster, state: s, applied: applied}
 	m.table.Store(tableOf(s))
 	return m
 }

@@ -77,7 +77,7 @@ func (g *Group) alter(s step, f func() error) {
 func (g *Group) start(now clock.Instant, cluster Cluster, first bool) {
 	g.servers++
 	id := fmt.Sprintf("%s/%d", g.deps.Self, g.servers)
-	m := newMachine(NewState(), g.applied)
+	m := newMachine(cluster, NewState(), g.applied)
 	v, err := startVoter(g.port, cluster, id, first, g.cfg.Heartbeat, m, g.address, g.deps.Log)
 	if err != nil {
 		g.deps.Log.Error("no part in agreeing on leases", "err", err)

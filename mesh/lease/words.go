@@ -13,7 +13,7 @@ import (
 //	advert    see advert
 //	invite    cluster: run Raft in it
 //	propose   a proposal, for the leader to put into the log
-//	read      no, key; answer: no, known, found, lease
+//	read      no, key; answer: no, known, found, cluster, index, lease
 //	ask       cluster, index: what was agreed after it, please
 //	entries   cluster, the index before them; index, proposal, …
 //	part      cluster, index, part, parts, bytes of a snapshot
@@ -110,12 +110,13 @@ func readWords(no uint64, k Key) []byte {
 	return w.Bytes()
 }
 
-const answerFields = 3 + leaseFields
+const answerFields = 5 + leaseFields
 
 // answer is what the leader knows of a workflow's lease.
 type answer struct {
 	no           uint64
 	known, found bool
+	at           place
 	lease        Lease
 }
 
@@ -124,13 +125,15 @@ func (a *answer) words() []byte {
 	w.Uint(a.no)
 	w.Bool(a.known)
 	w.Bool(a.found)
+	w.Uint(uint64(a.at.cluster))
+	w.Uint(a.at.index)
 	a.lease.put(w)
 	return w.Bytes()
 }
 
 func readAnswer(r *wire.Reader, n int) answer {
 	need(r, n, answerFields)
-	return answer{r.Uint(math.MaxUint64), r.Bool(), r.Bool(), readLease(r)}
+	return answer{r.Uint(math.MaxUint64), r.Bool(), r.Bool(), place{Cluster(r.Uint(math.MaxUint64)), r.Uint(math.MaxUint64)}, readLease(r)}
 }
 
 func askWords(c Cluster, index uint64) []byte {

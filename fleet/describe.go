@@ -194,6 +194,10 @@ func (f *Fleet) Collector() prometheus.Collector {
 		indexed:   prometheus.NewDesc("rhizome_index_blocks", "Blocks in the index: distinct ones, and (block, worker) pairs.", []string{"kind"}, nil),
 		bytes:     prometheus.NewDesc("rhizome_index_bytes", "Memory of the index, and its limit.", []string{"kind"}, nil),
 		dropped:   prometheus.NewDesc("rhizome_index_refused_total", "Blocks that found no room within the limit of the index.", nil, nil),
+		promised:  prometheus.NewDesc("rhizome_index_promises", "Blocks promised by requests on their way.", nil, nil),
+		unkept:    prometheus.NewDesc("rhizome_index_promises_refused_total", "Blocks that could not be promised for want of room.", nil, nil),
+		sent:      prometheus.NewDesc("rhizome_index_approx_bytes", "Memory for what was sent where.", nil, nil),
+		forgotten: prometheus.NewDesc("rhizome_index_approx_evicted_total", "Entries of what was sent where that gave way to others though they may still have counted.", nil, nil),
 		unread:    prometheus.NewDesc("rhizome_fleet_unread_shares_total", "Loads of other replicas that could not be read.", nil, nil),
 	}
 }
@@ -201,12 +205,12 @@ func (f *Fleet) Collector() prometheus.Collector {
 type collector struct {
 	fleet *Fleet
 
-	healthy, grade, opened, inFlight, live, stalled, held, batches, badEvents, resets, unkeyed, refused, truncated, gaps, replays, silence, indexed, bytes, dropped, unread *prometheus.Desc
+	healthy, grade, opened, inFlight, live, stalled, held, batches, badEvents, resets, unkeyed, refused, truncated, gaps, replays, silence, indexed, bytes, dropped, promised, unkept, sent, forgotten, unread *prometheus.Desc
 }
 
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.healthy, c.grade, c.opened, c.inFlight, c.live, c.stalled, c.held, c.batches, c.badEvents, c.resets, c.unkeyed,
-		c.refused, c.truncated, c.gaps, c.replays, c.silence, c.indexed, c.bytes, c.dropped, c.unread} {
+		c.refused, c.truncated, c.gaps, c.replays, c.silence, c.indexed, c.bytes, c.dropped, c.promised, c.unkept, c.sent, c.forgotten, c.unread} {
 		out <- d
 	}
 }
@@ -254,6 +258,11 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	whole(c.bytes, prometheus.GaugeValue, float64(x.Bytes), "used")
 	whole(c.bytes, prometheus.GaugeValue, float64(x.MaxBytes), "limit")
 	whole(c.dropped, prometheus.CounterValue, float64(x.Refused))
+	whole(c.promised, prometheus.GaugeValue, float64(x.Promises))
+	whole(c.unkept, prometheus.CounterValue, float64(x.PromisesRefused))
+	sent := c.fleet.deps.Approx.Stats()
+	whole(c.sent, prometheus.GaugeValue, float64(sent.Bytes))
+	whole(c.forgotten, prometheus.CounterValue, float64(sent.Evicted))
 	whole(c.unread, prometheus.CounterValue, float64(c.fleet.shares.unread()))
 }
 

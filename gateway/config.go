@@ -43,6 +43,11 @@ type Config struct {
 	// 0 to 1; default 0.2.
 	RetryShare float64 `yaml:"retry_share"`
 
+	// MaxPlaces bounds the responses and conversations of which it is known which
+	// worker holds them; the one that was used longest ago is forgotten first.
+	// Default 65,536.
+	MaxPlaces int `yaml:"max_places" config:"fixed"`
+
 	// FirstByteTimeout is how long a streaming response may take to its first
 	// body byte; default 10 min. Other responses may take as long as they take.
 	FirstByteTimeout time.Duration `yaml:"first_byte_timeout" config:"off"`
@@ -113,6 +118,7 @@ func (c Config) WithDefaults() Config {
 	setDefault(&c.BufferBudgetBytes, 1<<30)
 	setDefault(&c.ReplayBytes, 64<<20)
 	setDefault(&c.MaxAttempts, 3)
+	setDefault(&c.MaxPlaces, defaultMaxPlaces)
 	setDefault(&c.RetryShare, 0.2)
 	setDefault(&c.FirstByteTimeout, 10*time.Minute)
 	setDefault(&c.IdleTimeout, 2*time.Minute)
@@ -153,6 +159,9 @@ func (c Config) Validate() error {
 	}
 	if !(c.RetryShare >= 0 && c.RetryShare <= 1) {
 		bad("retry_share is %v: want 0 to 1", c.RetryShare)
+	}
+	if c.MaxPlaces < 1 {
+		bad("max_places is %d: want 1 or more", c.MaxPlaces)
 	}
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
 		bad("listen: %w", err)

@@ -155,14 +155,14 @@ func New(cfg Config, deps Deps) (*Gateway, error) {
 	if deps.Tracer == nil {
 		deps.Tracer = noop.NewTracerProvider().Tracer("")
 	}
-	return &Gateway{
+	g := &Gateway{
 		cfg:      cfg,
 		deps:     deps,
 		callers:  newCallers(cfg.Keys, limits),
 		metrics:  m,
 		retries:  newRetryBudget(cfg.RetryShare),
 		limits:   limits,
-		places:   newPlaces(maxPlaces, deps.Node),
+		places:   newPlaces(cfg.MaxPlaces, deps.Node),
 		shadow:   newShadow(m),
 		reserved: newReservations(deps.Decider, m),
 		buffered: new(atomic.Int64),
@@ -171,7 +171,9 @@ func New(cfg Config, deps Deps) (*Gateway, error) {
 		draining: new(atomic.Bool),
 		buffers:  &sync.Pool{New: func() any { b := make([]byte, relayBufferBytes); return &b }},
 		do:       (*engine.Worker).Do,
-	}, nil
+	}
+	g.places.held = m.places
+	return g, nil
 }
 
 // Drain makes /readyz fail, so that balancers look elsewhere before the

@@ -35,6 +35,7 @@ type metrics struct {
 	tapSkipped     prometheus.Counter
 	shadow         *prometheus.CounterVec // agreement
 	reservations   prometheus.Gauge
+	places         prometheus.Gauge
 	unreserved     *prometheus.CounterVec // ending
 
 	mu     sync.Mutex
@@ -64,6 +65,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		bytes:        counter("body_bytes_total", "Body bytes, by direction: request (from clients) or response (to them).", "direction"),
 		shadow:       counter("shadow_total", "Decisions compared with another router's, by agreement: same, other, failed, or skipped.", "agreement"),
 		reservations: gauge("reservations", "Decisions booked by POST /v1/route of the admin API and not released yet."),
+		places:       gauge("places", "Responses and conversations of which it is known which worker holds them."),
 		unreserved:   counter("reservations_ended_total", "Reservations that ended, by how: released, expired, or closed with the process.", "ending"),
 		models:       make(map[string]bool),
 		retries:      prometheus.NewCounter(prometheus.CounterOpts{Name: "rhizome_gateway_retries_total", Help: "Attempts after a request's first."}),
@@ -73,7 +75,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{m.requests, m.inFlight, m.bufferedBytes, m.ttftSeconds, m.requestSeconds,
-		m.retries, m.retriesDenied, m.upstream, m.bytes, m.tapSkipped, m.shadow, m.reservations, m.unreserved} {
+		m.retries, m.retriesDenied, m.upstream, m.bytes, m.tapSkipped, m.shadow, m.reservations, m.unreserved, m.places} {
 		errs = append(errs, reg.Register(c))
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/crdt"
 	"github.com/rhizome-router/rhizome/crdt/wire"
@@ -17,9 +19,8 @@ import (
 	"github.com/rhizome-router/rhizome/prompt"
 )
 
-// maxPlaces bounds how many responses and conversations are remembered; the
-// one that was used longest ago is forgotten first.
-const maxPlaces = 1 << 16
+// defaultMaxPlaces is the default of Config.MaxPlaces.
+const defaultMaxPlaces = 1 << 16
 
 // placeLife is how long a place is told to other replicas.
 const placeLife = 24 * time.Hour
@@ -45,6 +46,7 @@ type places struct {
 	most int
 	byID map[string]*list.Element // of place
 	used list.List                // latest first
+	held prometheus.Gauge         // how many; may be nil
 }
 
 // newPlaces returns places that are shared over a node, which must not run yet;
@@ -100,6 +102,7 @@ func (s *places) hear(_ core.Replica, id string, value *crdt.PageItem) {
 func (s *places) keep(p place) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer s.count()
 	if e, ok := s.byID[p.id]; ok {
 		e.Value = p
 		s.used.MoveToFront(e)
@@ -124,10 +127,18 @@ func (s *places) get(now clock.Instant, id string) (place, bool) {
 	if p.until != 0 && p.until <= now {
 		s.used.Remove(e)
 		delete(s.byID, id)
+		s.count()
 		return place{}, false
 	}
 	s.used.MoveToFront(e)
 	return p, true
+}
+
+// count shows how many there are. It needs mu.
+func (s *places) count() {
+	if s.held != nil {
+		s.held.Set(float64(s.used.Len()))
+	}
 }
 
 // stateID finds the id of a response or conversation in the beginning of an

@@ -30,6 +30,14 @@ type Config struct {
 	// SyncBytesPerSecond is what each peer is sent at most of what it missed.
 	// Default 20 MB.
 	SyncBytesPerSecond int `yaml:"sync_bytes_per_second"`
+	// MaxPendingBytes bounds the batches of KV events that wait for one before
+	// them; what is over it is dropped, and asked for again. Default 64 MiB.
+	MaxPendingBytes int `yaml:"max_pending_bytes"`
+	// MaxAddresses bounds the addresses where replicas are, were or may be.
+	// Default 256.
+	MaxAddresses int `yaml:"max_addresses"`
+	// Limits bound the rest of what is held of other replicas.
+	Limits core.Limits `yaml:"limits"`
 	// WarmUp is how long a replica that starts says at most that it is not ready,
 	// until it has caught up with one of its peers. Default 10 s.
 	WarmUp time.Duration `yaml:"warm_up"`
@@ -46,11 +54,12 @@ func (c Config) WithDefaults() Config {
 	for _, d := range []struct {
 		field *int
 		value int
-	}{{&c.MaxQueueBytes, 64 << 20}, {&c.MaxRingBytes, 256 << 20}, {&c.SyncBytesPerSecond, 20_000_000}} {
+	}{{&c.MaxQueueBytes, 64 << 20}, {&c.MaxRingBytes, 256 << 20}, {&c.SyncBytesPerSecond, 20_000_000}, {&c.MaxPendingBytes, 64 << 20}, {&c.MaxAddresses, 256}} {
 		if *d.field == 0 {
 			*d.field = d.value
 		}
 	}
+	c.Limits = c.Limits.WithDefaults()
 	c.WarmUp = cmp.Or(c.WarmUp, 10*time.Second)
 	c.Leave = cmp.Or(c.Leave, time.Second)
 	return c
@@ -82,6 +91,15 @@ func (c Config) Validate() error {
 	if c.SyncBytesPerSecond < 1000 {
 		bad("sync_bytes_per_second is %d: want at least 1000", c.SyncBytesPerSecond)
 	}
+	if c.MaxPendingBytes < 1 {
+		bad("max_pending_bytes is %d: want 1 or more", c.MaxPendingBytes)
+	}
+	if c.MaxAddresses < maxPeerNames {
+		bad("max_addresses is %d: want %d or more, one for each of peers", c.MaxAddresses, maxPeerNames)
+	}
+	if err := c.Limits.Validate(); err != nil {
+		bad("limits.%w", err)
+	}
 	if c.WarmUp < 0 {
 		bad("warm_up is %v: want 0 (the default) or more", c.WarmUp)
 	}
@@ -96,6 +114,6 @@ func (c Config) Enabled() bool { return c.Transport.Enabled() }
 
 // Core returns the part of c that is the core's.
 func (c Config) Core(self string, log crdt.LogConfig, seed uint64) core.Config {
-	log.MaxRingBytes = c.MaxRingBytes
-	return core.Config{Self: core.Replica{Name: self}, SyncBytesPerSecond: c.SyncBytesPerSecond, Log: log, Seed: seed}
+	log.MaxRingBytes, log.MaxPendingBytes = c.MaxRingBytes, c.MaxPendingBytes
+	return core.Config{Self: core.Replica{Name: self}, SyncBytesPerSecond: c.SyncBytesPerSecond, Log: log, Limits: c.Limits, Seed: seed}
 }

@@ -166,7 +166,6 @@ const (
 	searchPause   = 2 * time.Second // at most, until patientAfter
 	patientAfter  = 10 * time.Minute
 	patientPause  = time.Minute
-	maxAddresses  = 256
 	lookupTimeout = 3 * time.Second
 )
 
@@ -221,8 +220,9 @@ func (n *Node) resolve(ctx context.Context) {
 
 // addressBook is where replicas are, were or may be.
 type addressBook struct {
-	mu sync.Mutex
-	at map[netip.AddrPort]*address
+	most int
+	mu   sync.Mutex
+	at   map[netip.AddrPort]*address
 	// resolved says that the configured peers' addresses were looked up once.
 	resolved bool
 }
@@ -238,13 +238,22 @@ type address struct {
 	touched clock.Instant
 }
 
-func newAddressBook() *addressBook { return &addressBook{at: make(map[netip.AddrPort]*address)} }
+func newAddressBook(most int) *addressBook {
+	return &addressBook{most: most, at: make(map[netip.AddrPort]*address)}
+}
+
+// size returns the number of addresses.
+func (b *addressBook) size() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.at)
+}
 
 // entry returns an address's entry, made if there is room.
 func (b *addressBook) entry(addr netip.AddrPort, now clock.Instant) *address {
 	a := b.at[addr]
 	if a == nil {
-		if len(b.at) >= maxAddresses {
+		if len(b.at) >= b.most {
 			b.evict()
 		}
 		a = &address{since: now, pause: firstPause}

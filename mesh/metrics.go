@@ -13,6 +13,8 @@ func (n *Node) Collector() prometheus.Collector {
 		members:   desc("members", "Other replicas, by state: up (a connection stands), alive (a member without one) or gone (for a minute at most).", "state"),
 		sentBytes: desc("sent_bytes_total", "Bytes of frames for all peers, by class: live or sync (what a peer lacked).", "class"),
 		pageBytes: desc("sent_page_bytes_total", "Bytes of these that replicas say of themselves, by kind.", "kind"),
+		values:    desc("page_values", "Values known that replicas, this one included, say of themselves, by kind.", "kind"),
+		rows:      desc("table_rows", "Rows of the tables that all replicas write, by table.", "table"),
 		gauges: []figure{
 			{desc("warm", "Whether this replica has caught up with a peer, or found none."), func(s *State) float64 {
 				if s.Warm {
@@ -26,6 +28,11 @@ func (n *Node) Collector() prometheus.Collector {
 			{desc("lag_batches", "Batches that peers are ahead, of all logs together."), func(s *State) float64 { return float64(s.Streams.LagBatches) }},
 			{desc("pending_bytes", "Bytes of batches that wait for one before them."), func(s *State) float64 { return float64(s.Streams.PendingBytes) }},
 			{desc("ring_bytes", "Bytes of batches that are kept for peers to catch up."), func(s *State) float64 { return float64(s.Streams.RingBytes) }},
+			{desc("base_bytes", "Bytes of what logs of KV events lead to."), func(s *State) float64 { return float64(s.Streams.BaseBytes) }},
+			{desc("truncated_streams", "Logs of which a tier was let go for want of memory."), func(s *State) float64 { return float64(s.Streams.Truncated) }},
+			{desc("wants", "Things that peers asked for and were not sent yet."), func(s *State) float64 { return float64(s.Wants) }},
+			{desc("assembling_bytes", "Bytes of snapshots of which not all has come."), func(s *State) float64 { return float64(s.AssemblingBytes) }},
+			{desc("addresses", "Addresses where replicas are, were or may be."), func(s *State) float64 { return float64(s.Addresses) }},
 			{desc("unkeyed_blocks", "Blocks whose parent is unknown."), func(s *State) float64 { return float64(s.Streams.Unkeyed) }},
 		},
 		counters: []figure{
@@ -53,6 +60,7 @@ type figure struct {
 type collector struct {
 	node                          *Node
 	members, sentBytes, pageBytes *prometheus.Desc
+	values, rows                  *prometheus.Desc
 	gauges, counters              []figure
 }
 
@@ -61,6 +69,8 @@ func (c *collector) Describe(out chan<- *prometheus.Desc) {
 	out <- c.members
 	out <- c.sentBytes
 	out <- c.pageBytes
+	out <- c.values
+	out <- c.rows
 	for _, f := range c.gauges {
 		out <- f.desc
 	}
@@ -94,6 +104,12 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 	for kind, bytes := range s.SentPageBytes {
 		send(c.pageBytes, prometheus.CounterValue, float64(bytes), kind)
+	}
+	for kind, n := range s.Pages {
+		send(c.values, prometheus.GaugeValue, float64(n), kind)
+	}
+	for table, n := range s.TableRows {
+		send(c.rows, prometheus.GaugeValue, float64(n), table)
 	}
 	for _, f := range c.gauges {
 		send(f.desc, prometheus.GaugeValue, f.of(&s))

@@ -106,7 +106,7 @@ func New(cfg Config, deps Deps) (*Node, error) {
 	}
 	n := &Node{
 		cfg: cfg, deps: deps, lanes: make(map[string]*lane), members: make(map[string]*Peer),
-		events: make(chan memberlist.NodeEvent, 1024), known: newAddressBook(), began: deps.Clock.Now(),
+		events: make(chan memberlist.NodeEvent, 1024), known: newAddressBook(cfg.MaxAddresses), began: deps.Clock.Now(),
 	}
 	coreCfg := cfg.Core(name, deps.StreamLog, deps.Seed)
 	coreCfg.Joining = deps.Endpoint != nil || deps.Joining

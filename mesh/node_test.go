@@ -183,7 +183,7 @@ func (s *swimmer) at() (next uint64) {
 // A replica that others found first need not look for them.
 func TestWhoIsHereIsFound(t *testing.T) {
 	self, other := netip.MustParseAddrPort("10.0.0.1:7400"), netip.MustParseAddrPort("10.0.0.2:7400")
-	b := newAddressBook()
+	b := newAddressBook(256)
 	b.seed(self, 0)
 	b.resolved = true
 	if b.seed(other, 0); b.looked(self) {

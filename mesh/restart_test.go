@@ -53,7 +53,7 @@ func TestMassRestart(t *testing.T) {
 // Addresses take turns: those where nobody answers any more, however many and
 // however slowly, don't keep the others waiting.
 func TestAddressesTakeTurns(t *testing.T) {
-	b := newAddressBook()
+	b := newAddressBook(256)
 	addr := func(i int) netip.AddrPort {
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 7400)
 	}

@@ -50,6 +50,14 @@ type State struct {
 	// Diverged counts marks of streams that replicas agreed on and that the
 	// streams here contradict: it must be 0.
 	Diverged uint64 `json:"diverged"`
+	// TableRows is how many rows the tables have that all replicas write, Wants
+	// how many things peers asked for and were not sent yet, AssemblingBytes what
+	// came of snapshots that are not whole yet, Addresses how many are known where
+	// replicas are, were or may be.
+	TableRows       map[string]int `json:"table_rows"`
+	Wants           int            `json:"wants"`
+	AssemblingBytes int            `json:"assembling_bytes"`
+	Addresses       int            `json:"addresses"`
 	// Refused counts what was over a bound.
 	Refused uint64 `json:"refused"`
 }
@@ -103,6 +111,7 @@ func (n *Node) State() (s State) {
 		Members: []Member{},
 		Enabled: true, Replica: self.Boot, Address: self.Addr.String(), Cluster: n.cfg.Transport.Cluster, Warm: n.warm(),
 		SentBytes: make(map[string]uint64), SentPageBytes: make(map[string]uint64), Pages: make(map[string]int),
+		TableRows: make(map[string]int), Addresses: n.known.size(),
 		QueuedBytes: n.queued.Load(), MaxQueueBytes: n.cfg.MaxQueueBytes, DroppedFrames: n.dropped.Load(),
 	}
 	n.Do(func(now clock.Instant, c *core.Core) {
@@ -130,6 +139,11 @@ func (s *State) count(c *core.Core) {
 	for k, n := range c.Values() {
 		s.Pages[core.Kind(k).String()] = n
 	}
+	held := c.Held()
+	for t, n := range held.TableRows {
+		s.TableRows[core.Table(t).String()] = n
+	}
+	s.Wants, s.AssemblingBytes = held.Wants, held.SnapshotBytes
 	s.AppliedBlocks, s.DuplicateBatches = st.Ops, st.Duplicates
 	s.Resyncs, s.SnapshotsSent, s.SnapshotsUsed = st.Asked, st.SnapshotsSent, st.SnapshotsUsed
 	s.Corruption, s.Incomplete, s.LostOps, s.Refused = st.Corrupt, st.Incomplete, st.LostOps, c.Refused()

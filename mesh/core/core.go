@@ -100,10 +100,8 @@ type Config struct {
 	// Log bounds the streams; StreamBlocks each of them, see crdt.StreamConfig.
 	Log          crdt.LogConfig
 	StreamBlocks int
-	// MaxStreams bounds how many streams are held, 0 means 65,536, MaxValues the
-	// values of a page, 0 means 65,536, and MaxKeys those of a table, 0 means
-	// 65,536.
-	MaxStreams, MaxValues, MaxKeys int
+	// Limits bound what is held of others.
+	Limits Limits
 	// Seed is that of all random choices.
 	Seed uint64
 }
@@ -116,9 +114,7 @@ func (c Config) withDefaults() Config {
 	c.Heartbeat = cmp.Or(c.Heartbeat, 250*time.Millisecond)
 	c.Settled = cmp.Or(c.Settled, 2*time.Second)
 	c.Keep = cmp.Or(c.Keep, time.Minute)
-	c.MaxStreams = cmp.Or(c.MaxStreams, 1<<16)
-	c.MaxValues = cmp.Or(c.MaxValues, 1<<16)
-	c.MaxKeys = cmp.Or(c.MaxKeys, 1<<16)
+	c.Limits = c.Limits.WithDefaults()
 	return c
 }
 
@@ -229,10 +225,10 @@ func New(cfg Config, sink Sink) *Core {
 		c.readers = nil
 	}
 	for k := range c.own {
-		c.own[k].page = crdt.NewPage(cfg.MaxValues)
+		c.own[k].page = crdt.NewPage(cfg.Limits.PageValues)
 	}
 	for t := range c.tables {
-		c.tables[t] = crdt.NewLatest(cfg.MaxKeys)
+		c.tables[t] = crdt.NewLatest(cfg.Limits.TableRows)
 	}
 	return c
 }

@@ -18,9 +18,9 @@ type settled struct {
 	lows map[Replica]uint64 // by incarnation, its least promise that counts
 }
 
-// maxSettled bounds each of settled's maps. Those of replicas that are not known
-// go first.
-const maxSettled = 4096
+// settledPerReplica bounds each of settled's maps, times the replicas that may be
+// known. Those of replicas that are not known go first.
+const settledPerReplica = 4
 
 func newSettled() settled {
 	return settled{live: make(map[string]uint64), lows: make(map[Replica]uint64)}
@@ -34,7 +34,7 @@ func (c *Core) voidBelow(r Replica) {
 	if r.Inc <= c.settled.live[r.Name] {
 		return
 	}
-	if len(c.settled.live) >= maxSettled {
+	if len(c.settled.live) >= settledPerReplica*c.cfg.Limits.Replicas {
 		c.forgetSettled()
 	}
 	c.settled.live[r.Name] = r.Inc
@@ -75,7 +75,7 @@ func (c *Core) Fence(now clock.Instant, r Replica) {
 	for k := range c.own {
 		// A new page, for a page's positions are those of one incarnation.
 		old := c.own[k].page
-		c.own[k] = ownPage{page: crdt.NewPage(c.cfg.MaxValues)}
+		c.own[k] = ownPage{page: crdt.NewPage(c.cfg.Limits.PageValues)}
 		old.Each(int64(now), func(it *crdt.PageItem) bool {
 			life := int64(0)
 			if it.Until != maxInstant {
@@ -116,7 +116,7 @@ func (c *Core) Checkpoint(r Replica, low uint64) {
 	if r.Name == c.cfg.Self.Name || c.void(r) || low <= c.settled.lows[r] {
 		return
 	}
-	if c.settled.lows[r] == 0 && len(c.settled.lows) >= maxSettled {
+	if c.settled.lows[r] == 0 && len(c.settled.lows) >= settledPerReplica*c.cfg.Limits.Replicas {
 		c.forgetSettled()
 	}
 	was := c.settled.lows[r]

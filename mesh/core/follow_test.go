@@ -92,7 +92,7 @@ func TestLeftTargetsDoNotComeBack(t *testing.T) {
 // again.
 func TestNumbersOfLogsAreBounded(t *testing.T) {
 	const lives, most = 200, 8
-	g := newGround(t, 3, 2, 1, Config{Keep: time.Second, MaxStreams: most})
+	g := newGround(t, 3, 2, 1, Config{Keep: time.Second, Limits: Limits{Streams: most}})
 	g.run(3 * time.Second)
 	for i := range lives {
 		e := &engine{id: g.engines[0].id, kept: 1000}

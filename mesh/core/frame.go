@@ -65,7 +65,7 @@ var ErrFrame = errors.New("not a frame of the mesh")
 // Who from is, the caller knows for certain.
 func (c *Core) Receive(now clock.Instant, from string, frame []byte) error {
 	if c.peers[from] == nil { // membership has not told of it yet
-		if len(c.peers) >= maxPeers {
+		if len(c.peers) >= c.cfg.Limits.Replicas {
 			c.stats.Refused++
 			return nil
 		}
@@ -202,7 +202,7 @@ func (c *Core) readNumbers(p *peer, r *wire.Reader) {
 		if r.Err() != nil {
 			return
 		}
-		if len(p.numbers) >= 2*c.cfg.MaxStreams { // most are of streams that it has closed; it tells the others again
+		if len(p.numbers) >= 2*c.cfg.Limits.Streams { // most are of streams that it has closed; it tells the others again
 			c.stats.Refused++
 			clear(p.numbers)
 			p.behind = true

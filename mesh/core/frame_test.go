@@ -83,7 +83,7 @@ func FuzzReceive(f *testing.F) {
 		f.Add(frame)
 	}
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		g := newGround(t, 1, 2, 1, Config{MaxStreams: 10, MaxValues: 10, MaxKeys: 10})
+		g := newGround(t, 1, 2, 1, Config{Limits: Limits{Streams: 10, PageValues: 10, TableRows: 10}})
 		c := g.nodes[0].core
 		c.Out()
 		if err := c.Receive(g.now, "r1.0", frame); err != nil && !errors.Is(err, ErrFrame) {

@@ -49,7 +49,7 @@ func (c *Core) Lost(now clock.Instant, id crdt.StreamID, counted bool, lost crdt
 func (c *Core) answerLost(p *peer, id crdt.StreamID, lost crdt.Range) {
 	s := c.streams[id]
 	if s != nil && s.log.Next() > lost.From && s.log.Truncated() == 0 && !covers(s.log.Skips(), []crdt.Range{{From: lost.From, To: min(lost.To, s.log.Next()-1)}}) {
-		p.tasks = append(p.tasks, task{stream: id, next: lost.From})
+		c.queueTask(p, task{stream: id, next: lost.From})
 		return
 	}
 	w := begin(frameDenied, idFields+2)

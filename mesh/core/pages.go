@@ -92,7 +92,7 @@ func (c *Core) takePage(now clock.Instant, from *peer, k Kind, writer Replica, d
 		if w := c.peers[writer.Name]; w == nil || !w.alive && now.Sub(w.diedAt) >= c.cfg.Keep {
 			return // of a replica that is forgotten here, or not known yet
 		}
-		p = &page{copy: crdt.NewPage(c.cfg.MaxValues)}
+		p = &page{copy: crdt.NewPage(c.cfg.Limits.PageValues)}
 		c.pages[id] = p
 		if writer.Inc > 0 {
 			c.voidBelow(writer)

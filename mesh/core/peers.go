@@ -31,9 +31,6 @@ type peer struct {
 	lastFrame clock.Instant
 }
 
-// maxPeers bounds how many replicas are known, the dead included.
-const maxPeers = 1024
-
 func (c *Core) peer(name string) *peer {
 	p := c.peers[name]
 	if p == nil {
@@ -47,7 +44,7 @@ func (c *Core) peer(name string) *peer {
 // Alive says that membership knows a replica. The error of too many is that
 // nothing is done: see Refused.
 func (c *Core) Alive(now clock.Instant, name string) {
-	if c.peers[name] == nil && len(c.peers) >= maxPeers {
+	if c.peers[name] == nil && len(c.peers) >= c.cfg.Limits.Replicas {
 		c.stats.Refused++
 		return
 	}

@@ -53,7 +53,7 @@ func (c *Core) open(now clock.Instant, id crdt.StreamID, counted bool) *stream {
 	if s := c.streams[id]; s != nil {
 		return s
 	}
-	if len(c.streams) >= c.cfg.MaxStreams {
+	if len(c.streams) >= c.cfg.Limits.Streams {
 		c.stats.Refused++
 		return nil
 	}

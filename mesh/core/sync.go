@@ -19,10 +19,6 @@ const (
 	gapPatience = 50 * time.Millisecond
 	// pieceBytes is how much one frame brings of what was asked for.
 	pieceBytes = 256 << 10
-	// maxTasks bounds what a peer may have asked for and not got.
-	maxTasks = 1 << 17
-	// maxSnapshotBytes bounds a snapshot that is put together here.
-	maxSnapshotBytes = 512 << 20
 	// snapshotEntryBytes is what an entry of a snapshot takes, about.
 	snapshotEntryBytes = 16
 )
@@ -44,10 +40,13 @@ type task struct {
 const anyLog = math.MaxUint64 - 1
 
 func (c *Core) addTask(p *peer, r *wire.Reader, t task) {
-	if r.Err() != nil {
-		return
+	if r.Err() == nil {
+		c.queueTask(p, t)
 	}
-	if len(p.tasks) >= maxTasks {
+}
+
+func (c *Core) queueTask(p *peer, t task) {
+	if len(p.tasks) >= c.cfg.Limits.Wants {
 		c.stats.Refused++
 		return
 	}
@@ -308,13 +307,23 @@ type assembly struct {
 func (c *Core) readSnapshot(now clock.Instant, p *peer, r *wire.Reader) {
 	id := readID(r)
 	part, parts := int(r.Uint(math.MaxInt32)), int(r.Uint(math.MaxInt32))
-	left, b := r.Uint(maxSnapshotBytes), r.Data(MaxFrameBytes)
+	left, b := r.Uint(math.MaxInt64), r.Data(MaxFrameBytes)
 	s := c.streams[id]
 	if r.Err() != nil || s == nil || s.asked != p.name {
 		return
 	}
 	s.askedAt = now
 	a := p.parts[id]
+	if have := 0; part == 0 || a != nil {
+		if part > 0 {
+			have = len(a.bytes)
+		}
+		if most := uint64(c.cfg.Limits.SnapshotBytes); left > most || uint64(have+len(b)) > most {
+			c.stats.Refused++
+			delete(p.parts, id)
+			return
+		}
+	}
 	if part == 0 {
 		a = &assembly{bytes: make([]byte, 0, left)}
 		p.parts[id] = a

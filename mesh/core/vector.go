@@ -223,7 +223,7 @@ func (c *Core) comparePage(now clock.Instant, p *peer, id pageID, at crdt.Positi
 	}
 	mine := c.pages[id]
 	if mine == nil {
-		mine = &page{copy: crdt.NewPage(c.cfg.MaxValues), heard: now}
+		mine = &page{copy: crdt.NewPage(c.cfg.Limits.PageValues), heard: now}
 		c.pages[id] = mine
 	}
 	if have := mine.copy.At(); at.Deleted > have.Deleted || at.Deleted == have.Deleted && at.Version > have.Version {

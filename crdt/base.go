@@ -2,6 +2,7 @@ package crdt
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/rhizome-router/rhizome/index"
 	"github.com/rhizome-router/rhizome/kv"
@@ -41,9 +42,10 @@ type base struct {
 	byHash    table
 	byKey     table
 	orphans   map[uint32]orphan
-	waiting   map[node]uint32 // the first of the orphans that wait for a node
-	emptied   []uint32        // entries that lost their last copy in this batch
-	warmed    uint32          // means nothing; so that what warms isn't optimised away
+	waiting   map[node]uint32   // the first of the orphans that wait for a node
+	emptied   []uint32          // entries that lost their last copy in this batch
+	found     [lookahead]uint32 // by findAll
+	warmed    uint32            // means nothing; so that what warms isn't optimised away
 }
 
 // node names an entry as engines do.
@@ -97,19 +99,19 @@ func (b *base) apply(ops []kv.Op, emit func(index.Change)) {
 		case kv.Insert:
 			b.insert(op, group, emit)
 		case kv.Also:
-			for j, h := range op.Hashes {
-				if j%lookahead == 0 {
-					b.warm(0, op.Hashes[j:min(j+lookahead, len(op.Hashes))])
+			for hashes := range slices.Chunk(op.Hashes, lookahead) {
+				for j, i := range b.findAll(0, hashes) {
+					if i != 0 {
+						b.also(i-1, group, hashes[j], op.Tier, emit)
+					}
 				}
-				b.also(group, h, op.Tier, emit)
 			}
 		case kv.Remove:
-			for j, h := range op.Hashes {
-				if j%lookahead == 0 {
-					b.warm(group, op.Hashes[j:min(j+lookahead, len(op.Hashes))])
-				}
-				if i, ok := b.find(group, h); ok {
-					b.less(i, op.Tier, emit)
+			for hashes := range slices.Chunk(op.Hashes, lookahead) {
+				for _, i := range b.findAll(group, hashes) {
+					if i != 0 {
+						b.less(i-1, op.Tier, emit)
+					}
 				}
 			}
 		}
@@ -164,6 +166,11 @@ func (b *base) insert(op *kv.Op, group uint16, emit func(index.Change)) {
 			b.holes = b.holes || !known
 			b.come(i, before)
 		}
+		if !held && known && len(b.waiting) == 0 {
+			b.bear(i, key, group, op.Tier, emit)
+			parent, hasParent, before = blk.Hash, true, i+1
+			continue
+		}
 		if p := b.at(i); p.state() >= keyed {
 			if known && kv.Key(p.val()) != key {
 				b.holes = true
@@ -177,15 +184,26 @@ func (b *base) insert(op *kv.Op, group uint16, emit func(index.Change)) {
 	}
 }
 
-// also says that a block that group 0 knows is on a tier, too, or in another
-// group's window.
-func (b *base) also(group uint16, h kv.EngineHash, t kv.Tier, emit func(index.Change)) {
-	main, held := b.find(0, h)
-	if !held {
-		return
+// bear is adopt and more at once, for an entry that was just created and that
+// nobody waits for.
+func (b *base) bear(i uint32, key kv.Key, group uint16, t kv.Tier, emit func(index.Change)) {
+	b.setKey(i, key)
+	p := b.at(i)
+	e := entry{hash: p.hash(), val: uint64(key), copies: copies(0).with(t, 1), state: p.state(), group: group}
+	b.digest += b.sum(i, &e)
+	b.store(i, &e)
+	b.count(&e, t, true)
+	if !b.elsewhere(i, &e, t) {
+		emit(index.Change{Key: key, Group: group, Tier: t, Present: true, Whole: !b.holes})
 	}
+}
+
+// also says that a block that group 0 knows, as entry main, is on a tier, too,
+// or in another group's window.
+func (b *base) also(main uint32, group uint16, h kv.EngineHash, t kv.Tier, emit func(index.Change)) {
 	i := main
 	if group != 0 {
+		var held bool
 		if i, held = b.find(group, h); !held {
 			var ok bool
 			if i, ok = b.create(group, h); !ok {

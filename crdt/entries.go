@@ -38,21 +38,23 @@ func (b *base) find(group uint16, hash kv.EngineHash) (uint32, bool) {
 // processor waits for all of them at once instead of for one after the other.
 const lookahead = 16
 
-// warm fetches what a search for the hashes will look at.
-func (b *base) warm(group uint16, hashes []kv.EngineHash) {
-	if len(hashes) == 1 {
-		return
+// findAll returns the number + 1 of the entry of each hash, 0 for none. There
+// are at most lookahead of them; the result is good until the next call.
+func (b *base) findAll(group uint16, hashes []kv.EngineHash) []uint32 {
+	if len(hashes) > 1 {
+		sum := uint32(0)
+		for _, h := range hashes {
+			sum += b.byHash.peek(place(uint64(h), group))
+		}
+		b.warmed = sum
 	}
-	sum := uint32(0)
-	for _, h := range hashes {
-		sum += b.byHash.peek(place(uint64(h), group))
-	}
-	for _, h := range hashes {
-		if i, ok := b.find(group, h); ok {
-			sum += uint32(b.at(i)[packedBytes-1])
+	for j, h := range hashes {
+		i, ok := b.find(group, h)
+		if b.found[j] = 0; ok {
+			b.found[j] = i + 1
 		}
 	}
-	b.warmed = sum
+	return b.found[:len(hashes)]
 }
 
 // warmBlocks fetches where blocks will go that follow a key, if that is known.
@@ -67,6 +69,19 @@ func (b *base) warmBlocks(group uint16, blocks []kv.Block, key kv.Key, known boo
 			key = kv.Next(key, blk.Content)
 			sum += b.byKey.peek(place(uint64(key), group))
 		}
+	}
+	b.warmed = sum
+}
+
+// warmKeys fetches where the keys of entries are found.
+func (b *base) warmKeys(entries []uint32) {
+	if len(entries) == 1 {
+		return
+	}
+	sum := uint32(0)
+	for _, i := range entries {
+		p := b.at(i)
+		sum += b.byKey.peek(place(p.val(), b.group(i, p)))
 	}
 	b.warmed = sum
 }
@@ -106,14 +121,37 @@ func (b *base) create(group uint16, hash kv.EngineHash) (i uint32, ok bool) {
 	b.store(i, &entry{hash: hash, group: group, state: unkeyed})
 	if b.byHash.full() {
 		b.byHash.resize(grown(b.byHash.used))
-		for j := range b.unused {
-			if p := b.at(j); p.state() != vacant && j != i {
-				b.byHash.add(j, place(uint64(p.hash()), b.group(j, p)))
-			}
-		}
+		b.fill(&b.byHash, func(j uint32, p *packed) (uint64, bool) {
+			return place(uint64(p.hash()), b.group(j, p)), p.state() != vacant && j != i
+		})
 	}
 	b.byHash.add(i, place(uint64(hash), group))
 	return i, true
+}
+
+// fill adds to an empty table the entries of which hash says that they belong
+// there, and where.
+func (b *base) fill(t *table, hash func(i uint32, p *packed) (h uint64, ok bool)) {
+	var entries [lookahead]uint32
+	var hashes [lookahead]uint64
+	n, sum := 0, uint32(0)
+	flush := func() {
+		for k := range n {
+			t.add(entries[k], hashes[k])
+		}
+		n = 0
+	}
+	for i := range b.unused {
+		if h, ok := hash(i, b.at(i)); ok {
+			sum += t.peek(h)
+			entries[n], hashes[n] = i, h
+			if n++; n == lookahead {
+				flush()
+			}
+		}
+	}
+	flush()
+	b.warmed = sum
 }
 
 // grown returns for how many entries to make room when there are n.
@@ -128,28 +166,30 @@ func grown(n int) int {
 func (b *base) setKey(i uint32, k kv.Key) {
 	if b.byKey.full() {
 		b.byKey.resize(grown(b.byKey.used))
-		for j := range b.unused {
-			if p := b.at(j); p.state() >= keyed {
-				b.byKey.add(j, place(p.val(), b.group(j, p)))
-			}
-		}
+		b.fill(&b.byKey, func(j uint32, p *packed) (uint64, bool) {
+			return place(p.val(), b.group(j, p)), p.state() >= keyed
+		})
 	}
-	e := b.load(i)
-	h := place(uint64(k), e.group)
-	e.val, e.state = uint64(k), keyed
+	p := b.at(i)
+	group := b.group(i, p)
+	h := place(uint64(k), group)
+	p.setVal(uint64(k))
+	p.setState(keyed)
 	for j := range b.byKey.all(h) {
-		if o := b.at(j); o.val() == e.val && b.group(j, o) == e.group {
+		if o := b.at(j); o.val() == uint64(k) && b.group(j, o) == group {
 			o.setState(twin)
-			e.state = twin
+			p.setState(twin)
 		}
 	}
-	b.store(i, &e)
 	b.byKey.add(i, h)
 }
 
 // purge gives back the entries that the batch left without copies.
 func (b *base) purge() {
-	for _, i := range b.emptied {
+	for n, i := range b.emptied {
+		if n%lookahead == 0 {
+			b.warmKeys(b.emptied[n:min(n+lookahead, len(b.emptied))])
+		}
 		if b.at(i).state() == vacant {
 			continue
 		}

@@ -44,6 +44,7 @@ func (p *packed) val() uint64         { return binary.LittleEndian.Uint64(p[8:16
 func (p *packed) link() link          { return link(binary.LittleEndian.Uint32(p[16:20])) }
 func (p *packed) bits() uint16        { return binary.LittleEndian.Uint16(p[20:]) }
 func (p *packed) setLink(l link)      { binary.LittleEndian.PutUint32(p[16:20], uint32(l)) }
+func (p *packed) setVal(v uint64)     { binary.LittleEndian.PutUint64(p[8:16], v) }
 func (p *packed) state() entryState   { return entryState(p.bits() >> stateShift & 3) }
 func (p *packed) on(t kv.Tier) bool   { return p.bits()&(1<<t) != 0 }
 

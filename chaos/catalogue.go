@@ -64,6 +64,12 @@ func networkScenarios() []Scenario {
 				{Kind: Delay, At: 5 * second, For: 50 * second, Length: 20 * time.Millisecond},
 			}
 		}),
+		scenario("narrow-link", "one replica can send 2 Mbit/s for 20 s", onlyReal, func(s *Scenario) {
+			s.Faults = []Fault{{Kind: Narrow, At: 15 * second, For: 20 * second, A: []int{0}, Amount: 250e3}}
+		}),
+		scenario("names-gone", "a replica is cut off and comes back while nobody's name leads anywhere", onlyReal, func(s *Scenario) {
+			s.Faults = []Fault{{Kind: Names, At: 10 * second, For: 25 * second}, {Kind: Cut, At: 15 * second, For: 15 * second, A: []int{2}}}
+		}),
 		scenario("low-mtu", "packets over 1300 bytes vanish for 30 s", onlyReal, func(s *Scenario) {
 			s.Faults = []Fault{{Kind: LowMTU, At: 10 * second, For: 30 * second, Amount: 1300}}
 		}),
@@ -128,6 +134,9 @@ func workerScenarios() []Scenario {
 		scenario("worker-partition", "a worker restarts while a replica is cut off", everywhere, func(s *Scenario) {
 			s.Faults = []Fault{{Kind: Cut, At: 15 * second, For: 20 * second, A: []int{2}}, {Kind: Worker, At: 20 * second, For: 4 * second, A: []int{0, 3}}}
 		}),
+		scenario("address-reuse", "two workers die, and other engines, with other blocks, come up at their addresses", everywhere, func(s *Scenario) {
+			s.Faults = []Fault{{Kind: Moved, At: 20 * second, For: 4 * second, A: []int{0, 3}}}
+		}),
 		scenario("event-loss", "5 % of the engines' events are lost on their way and replayed when missed", pureReal, func(s *Scenario) {
 			s.Quick = true
 			s.Faults = []Fault{{Kind: EventLoss, At: 5 * second, For: 50 * second, Amount: 0.05}}
@@ -154,6 +163,13 @@ func machineScenarios() []Scenario {
 		}),
 		scenario("certificates", "all certificates are replaced and the old ones taken back", onlyReal, func(s *Scenario) {
 			s.Faults = []Fault{{Kind: Expiry, At: 20 * second, For: 10 * second}}
+		}),
+		scenario("disk-slow", "each write to a replica's disk takes 5 s for 65 s, in which it saves its state", onlyReal, func(s *Scenario) {
+			s.Duration = 90 * second
+			s.Faults = []Fault{{Kind: DiskSlow, At: 15 * second, For: 65 * second, A: []int{0}, Length: 5 * second}}
+		}),
+		scenario("expired", "a replica's certificate runs out; a cut of 4 s keeps it out until it has another", onlyReal, func(s *Scenario) {
+			s.Faults = []Fault{{Kind: Expired, At: 15 * second, For: 25 * second, A: []int{2}}, {Kind: Cut, At: 22 * second, For: 4 * second, A: []int{2}}}
 		}),
 		scenario("upgrade", "replicas start anew one after another with the next minor version of the wire", onlyReal, func(s *Scenario) {
 			s.Faults = []Fault{{Kind: Upgrade, At: 15 * second, For: 30 * second, A: []int{0, 1, 2}, Period: 10 * second}}

@@ -15,6 +15,11 @@ func nobodyIgnored() Checker {
 		if bound == 0 {
 			bound = membersWithin
 		}
+		for i := range h.Samples {
+			if x := &h.Samples[i]; x.Silent && x.At >= s.Last()+bound {
+				f.add(x.At, "replica %d runs and answers nothing", x.Replica)
+			}
+		}
 		for _, round := range rounds(h) {
 			at := round[0].At
 			if at >= s.Last()+bound {

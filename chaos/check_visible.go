@@ -40,7 +40,7 @@ func shows(s *Scenario, h *History, f *Fault) bool {
 			continue
 		}
 		switch f.Kind {
-		case Crash, Pause, Cut, OneWay:
+		case Crash, Pause, Cut, OneWay, Expired:
 			if len(x.Members) < s.Replicas || x.Joined != nil && len(x.Joined) < s.Replicas-1 {
 				return true
 			}
@@ -48,8 +48,8 @@ func shows(s *Scenario, h *History, f *Fault) bool {
 			if slices.ContainsFunc(f.A, func(n int) bool { return !slices.Contains(x.Healthy, n) }) {
 				return true
 			}
-		case DiskFull:
-			if slices.Contains(x.Told, string(f.Kind)) {
+		case DiskFull, DiskSlow, ClockJump:
+			if slices.Contains(f.A, x.Replica) && slices.Contains(x.Told, string(f.Kind)) {
 				return true
 			}
 		default:

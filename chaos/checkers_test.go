@@ -80,6 +80,15 @@ func TestCheckersCatch(t *testing.T) {
 			h.Samples = h.Samples[:40]
 			h.Truths = nil
 		}},
+		{"members", "answers nothing", func(_ *Scenario, h *History) { last(h).Live, last(h).Silent = false, true }},
+		{"visible", "nothing shows of clock", func(s *Scenario, h *History) {
+			s.Faults = []Fault{{Kind: ClockJump, At: 10 * second, For: 10 * second, A: []int{0}, Length: time.Hour}}
+			for i := range h.Samples {
+				if h.Samples[i].Replica == 1 { // the other one
+					h.Samples[i].Told = []string{"clock"}
+				}
+			}
+		}},
 		{"members", "does not know b", func(_ *Scenario, h *History) { h.Samples[50].Members = []string{"a"} }},
 		{"members", "no connection to b", func(_ *Scenario, h *History) { h.Samples[50].Joined = []string{} }},
 		{"members", "takes c for alive", func(_ *Scenario, h *History) { h.Samples[50].Members = []string{"a", "b", "c"} }},

@@ -38,6 +38,9 @@ type History struct {
 	IdealTTFT time.Duration
 	// End is when the run was over.
 	End time.Duration
+	// Stalled is for how long the machine had no time for the run, at most; 0 where
+	// time is virtual.
+	Stalled time.Duration
 }
 
 // Happening is the beginning or the end of a fault.
@@ -106,6 +109,8 @@ type Sample struct {
 	// Live is false for a replica that is dead or stands still: nothing below
 	// counts then.
 	Live bool
+	// Silent says that it runs, and should be live, and answers nothing.
+	Silent bool
 	// Members are the names of replicas that it takes for alive, itself included,
 	// sorted; Joined those to which it has a connection.
 	Members, Joined []string

@@ -31,6 +31,9 @@ type Result struct {
 	Requests   int         `json:"requests"`
 	Failed     int         `json:"failed"` // requests, of which most met a fault
 	Regret     float64     `json:"regret,omitempty"`
+	// Stalls are the runs that failed while the machine had no time for them. The
+	// last run counts, however it was.
+	Stalls int `json:"stalls,omitempty"`
 	// Seconds is how long the run took in real time.
 	Seconds float64  `json:"-"`
 	History *History `json:"-"` // of a scenario's first seed on each ground
@@ -130,6 +133,14 @@ func each(ctx context.Context, work []int, atOnce int, do func(int)) {
 	wg.Wait()
 }
 
+// A replica that is given no processor looks like one that died. So a run in which
+// something was wrong and the machine had no time for longer than mayStall, which
+// is what the shortest bounds have to spare, is played again, stallTries in all.
+const (
+	mayStall   = 500 * time.Millisecond
+	stallTries = 3
+)
+
 // play makes one run.
 func (j *job) play(ctx context.Context) Result {
 	r := Result{Scenario: j.s.Name, Place: j.g.Place(), Seed: j.seed}
@@ -139,12 +150,19 @@ func (j *job) play(ctx context.Context) Result {
 		r.Err = err.Error()
 		return r
 	}
-	h, err := j.g.Run(ctx, j.s, j.seed)
-	if err != nil {
-		r.Err = err.Error()
-		return r
+	var h *History
+	for range stallTries {
+		var err error
+		if h, err = j.g.Run(ctx, j.s, j.seed); err != nil {
+			r.Err = err.Error()
+			return r
+		}
+		if r.Violations = Judge(j.s, h); len(r.Violations) == 0 || h.Stalled <= mayStall {
+			break
+		}
+		r.Stalls++
 	}
-	r.Violations, r.Requests, r.Regret = Judge(j.s, h), len(h.Requests), Regret(h)
+	r.Requests, r.Regret = len(h.Requests), Regret(h)
 	for i := range h.Requests {
 		if h.Requests[i].Outcome != Answered {
 			r.Failed++

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 )
 
 // stub plays whatever it is told to.
@@ -60,5 +61,30 @@ func TestUnknownLeasesStayOpen(t *testing.T) {
 		LeaseOp{Client: 2, Key: "k", Kind: "read", Call: 30, Return: 31, Holder: 3, Gen: 1, Index: 9, OK: true})
 	for _, v := range leasesLinear().Check(s, h) {
 		t.Error(v.What)
+	}
+}
+
+// What failed on a machine that had no time is played again, three times at
+// most; what failed on one that had time is not, nor what passed.
+func TestPlayAgainAfterAStall(t *testing.T) {
+	s, good := fine()
+	s.Grounds = []Place{Real}
+	for _, c := range []struct {
+		stalled time.Duration
+		goodAt  int // the run that is good
+		runs    int
+		passed  bool
+	}{{time.Second, 2, 2, true}, {time.Second, 9, 3, false}, {0, 2, 1, false}, {time.Second, 1, 1, true}} {
+		runs := 0
+		real := stub{place: Real, run: func(*Scenario, uint64) (*History, error) {
+			if runs++; runs == c.goodAt {
+				return good, nil
+			}
+			return &History{Stalled: c.stalled}, nil // no request was made
+		}}
+		results, err := Play(t.Context(), []Scenario{*s}, []Ground{real}, Options{})
+		if err != nil || runs != c.runs || results[0].Passed() != c.passed {
+			t.Errorf("%+v: %d runs, passed %v, %v", c, runs, results[0].Passed(), err)
+		}
 	}
 }

@@ -77,11 +77,13 @@ const (
 	EventGap  FaultKind = "gap"       // all events of workers A are lost during For, and can't be replayed
 	Names     FaultKind = "names"     // what the replicas' name leads to changes
 	Expiry    FaultKind = "expiry"    // certificates are replaced, the old ones taken back
+	Expired   FaultKind = "expired"   // certificates of replicas A run out, and are renewed at the end
+	Narrow    FaultKind = "narrow"    // replicas A send at most Amount bytes a second
 	Upgrade   FaultKind = "upgrade"   // replicas A start anew one after another, Period apart, with the next minor version of the wire
 )
 
 // faultKinds are all of them.
-var faultKinds = []FaultKind{Crash, Pause, Slow, Cut, OneWay, Flap, Loss, Delay, Duplicate, Reorder, LowMTU, ClockJump, DiskFull, DiskSlow, Worker, Moved, EventLoss, EventGap, Names, Expiry, Upgrade}
+var faultKinds = []FaultKind{Crash, Pause, Slow, Cut, OneWay, Flap, Loss, Delay, Duplicate, Reorder, LowMTU, ClockJump, DiskFull, DiskSlow, Worker, Moved, EventLoss, EventGap, Names, Expiry, Expired, Narrow, Upgrade}
 
 // Fault is one thing that goes wrong for a while.
 type Fault struct {
@@ -216,6 +218,8 @@ func (f *Fault) validate(s *Scenario) error {
 		return fmt.Errorf("it needs a period")
 	case (f.Kind == Loss || f.Kind == Duplicate || f.Kind == Reorder || f.Kind == EventLoss) && (f.Amount <= 0 || f.Amount > 1):
 		return fmt.Errorf("a share of %g; give more than 0, at most 1", f.Amount)
+	case f.Kind == Narrow && f.Amount <= 0:
+		return fmt.Errorf("%g bytes a second; give more than 0", f.Amount)
 	case f.Kind == Slow && f.Amount <= 1:
 		return fmt.Errorf("a factor of %g; give more than 1", f.Amount)
 	}

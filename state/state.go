@@ -142,6 +142,7 @@ func (d Dir) replace(b []byte) (err error) {
 			_ = os.Remove(f.Name())
 		}
 	}()
+	slowDisk()
 	if _, err := f.Write(b); err != nil {
 		return err
 	}

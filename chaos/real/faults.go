@@ -117,9 +117,12 @@ func (d *director) fault(f *chaos.Fault) (begin, end func() error, err error) {
 		return air(func(w *weather, on bool) { w.reorder, w.lateness = share(on, f.Amount), length(on, f.Length) })
 	case chaos.LowMTU:
 		return air(func(w *weather, on bool) { w.mtu = int(share(on, f.Amount)) })
+	case chaos.Narrow:
+		return each(func(n int) error { return d.c.net.narrow(n, f.Amount) }), each(func(n int) error { return d.c.net.narrow(n, 0) }), nil
 	case chaos.ClockJump:
-		return each(func(n int) error { return os.WriteFile(rs[n].clockFile(), []byte(f.Length.String()), 0o600) }),
-			each(func(n int) error { return os.Remove(rs[n].clockFile()) }), nil
+		return each(says((*replica).clockFile, f.Length, rs)), each(forgets((*replica).clockFile, rs)), nil
+	case chaos.DiskSlow:
+		return each(says((*replica).slowFile, f.Length, rs)), each(forgets((*replica).slowFile, rs)), nil
 	case chaos.DiskFull:
 		return each(func(n int) error { return rs[n].fill(true) }), each(func(n int) error { return rs[n].fill(false) }), nil
 	case chaos.Worker, chaos.Moved:
@@ -136,10 +139,25 @@ func (d *director) fault(f *chaos.Fault) (begin, end func() error, err error) {
 		return func() error { return d.c.net.name(nil) }, func() error { return d.c.tellNames(nil) }, nil
 	case chaos.Expiry:
 		return d.addPapers, d.takeBackPapers, nil
+	case chaos.Expired:
+		return each(func(n int) error { return d.c.papers.writeUntil(rs[n:n+1], expireIn) }), each(func(n int) error { return d.c.papers.write(rs[n : n+1]) }), nil
 	case chaos.Upgrade:
 		return func() error { return d.upgrade(f.A[0]) }, func() error { return nil }, nil
 	}
 	return nil, nil, errCantPlay
+}
+
+// expireIn is how long a certificate is good that is about to run out: replicas
+// take no other.
+const expireIn = 5 * time.Second
+
+// says writes a length of time into a file that a replica of a lab build reads.
+func says(file func(*replica) string, length time.Duration, rs []*replica) func(n int) error {
+	return func(n int) error { return os.WriteFile(file(rs[n]), []byte(length.String()), 0o600) }
+}
+
+func forgets(file func(*replica) string, rs []*replica) func(n int) error {
+	return func(n int) error { return os.Remove(file(rs[n])) }
 }
 
 func share(on bool, amount float64) float64 {

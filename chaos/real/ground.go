@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/rhizome-router/rhizome/chaos"
 )
@@ -99,22 +100,8 @@ func tryOut(run uint64) error {
 	return errors.Join(err, n.narrow(0, 1e6), n.close())
 }
 
-// Run implements [chaos.Ground]. Several may go on at once. A run that the machine
-// had no time for is played again, a few times.
+// Run implements [chaos.Ground]. Several may go on at once.
 func (g *Ground) Run(ctx context.Context, s *chaos.Scenario, seed uint64) (h *chaos.History, err error) {
-	for range stallTries {
-		var busy *stalled
-		if h, err = g.runOnce(ctx, s, seed); !errors.As(err, &busy) {
-			break
-		}
-		if g.Log != nil {
-			g.Log.Warn("a run does not count", "err", err)
-		}
-	}
-	return h, err
-}
-
-func (g *Ground) runOnce(ctx context.Context, s *chaos.Scenario, seed uint64) (h *chaos.History, err error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
@@ -172,11 +159,8 @@ func play(ctx context.Context, c *cluster, s *chaos.Scenario, seed uint64, log *
 	defer stopWatching()
 	var faults, working, watched sync.WaitGroup
 	watched.Go(func() { v.run(watching) })
-	watched.Go(func() {
-		if err := awaitStall(watching, c.clock, c.now); err != nil {
-			giveUp(err)
-		}
-	})
+	var stalled time.Duration
+	watched.Go(func() { stalled = longestStall(watching, c.clock) })
 	working.Go(func() { w.run(ctx, sending) })
 	faults.Go(func() {
 		if err := d.run(ctx, steps); err != nil {
@@ -196,7 +180,7 @@ func play(ctx context.Context, c *cluster, s *chaos.Scenario, seed uint64, log *
 	w.tell(log)
 	h := &chaos.History{
 		Scenario: s.Name, Place: chaos.Real, Seed: seed, Faults: d.happening, Requests: w.requests, Samples: v.samples,
-		Workers: c.workerLives(), End: c.now(),
+		Workers: c.workerLives(), End: c.now(), Stalled: stalled,
 	}
 	slices.SortFunc(h.Requests, func(a, b chaos.Request) int { return cmp.Compare(a.At, b.At) })
 	return h, nil

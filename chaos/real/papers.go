@@ -78,13 +78,19 @@ func block(kind string, der []byte) []byte {
 
 // write gives each replica who is believed, and a certificate by who signs now.
 // Files are replaced as a whole, as those who rotate certificates do.
-func (p *papers) write(replicas []*replica) error {
+func (p *papers) write(replicas []*replica) error { return p.writeUntil(replicas, papersLast) }
+
+// papersLast is longer than a run.
+const papersLast = 24 * time.Hour
+
+// writeUntil writes certificates that run out after a while.
+func (p *papers) writeUntil(replicas []*replica, good time.Duration) error {
 	var ca bytes.Buffer
 	for _, a := range p.believed {
 		ca.Write(a.pem)
 	}
 	for _, r := range replicas {
-		cert, key, err := p.signs.leaf(r.name)
+		cert, key, err := p.signs.leaf(r.name, good)
 		if err != nil {
 			return fmt.Errorf("sign a certificate for %s: %w", r.name, err)
 		}
@@ -105,7 +111,7 @@ func (p *papers) write(replicas []*replica) error {
 	return nil
 }
 
-func (a *authority) leaf(name string) (cert, key []byte, err error) {
+func (a *authority) leaf(name string, good time.Duration) (cert, key []byte, err error) {
 	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, err
@@ -114,7 +120,7 @@ func (a *authority) leaf(name string) (cert, key []byte, err error) {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(now.UnixNano()), Subject: pkix.Name{CommonName: name}, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		URIs:        []*url.URL{{Scheme: "rhizome", Host: clusterName}}, NotBefore: now.Add(-24 * time.Hour), NotAfter: now.Add(24 * time.Hour),
+		URIs:        []*url.URL{{Scheme: "rhizome", Host: clusterName}}, NotBefore: now.Add(-24 * time.Hour), NotAfter: now.Add(good),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, own.Public(), a.key)
 	if err != nil {

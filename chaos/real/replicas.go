@@ -50,9 +50,9 @@ func variantOf(s *chaos.Scenario) (v variant) {
 		switch s.Faults[i].Kind {
 		case chaos.Loss, chaos.Delay, chaos.Duplicate, chaos.Reorder, chaos.LowMTU:
 			v.tunnel = true
-		case chaos.DiskFull:
+		case chaos.DiskFull, chaos.DiskSlow:
 			v.disk = true
-		case chaos.Expiry:
+		case chaos.Expiry, chaos.Expired:
 			v.files = true
 		}
 	}
@@ -104,6 +104,7 @@ func troubled(spans []span, from, until time.Duration) bool {
 }
 
 func (r *replica) clockFile() string { return filepath.Join(r.dir, "clock") }
+func (r *replica) slowFile() string  { return filepath.Join(r.dir, "slow-disk") }
 
 // config is the settings of the present life, as YAML.
 func (r *replica) config(c *cluster) string {
@@ -157,7 +158,7 @@ func (c *cluster) begin(r *replica) error {
 		}
 		args = append([]string{"sh", "-c", `mount -t tmpfs -o size=` + stateSize + ` tmpfs "$0" && exec "$@"`, r.stateDir()}, args...)
 	}
-	env := []string{"RHIZOME_TEST_CLOCK=" + r.clockFile()}
+	env := []string{"RHIZOME_TEST_CLOCK=" + r.clockFile(), "RHIZOME_TEST_SLOW_DISK=" + r.slowFile()}
 	if r.next {
 		env = append(env, "RHIZOME_TEST_NEXT_MINOR=1")
 	}

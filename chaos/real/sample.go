@@ -113,12 +113,20 @@ func (w *watch) sample(ctx context.Context, r *replica, at time.Duration) (x cha
 		return x, ""
 	}
 	s, err := w.eyes[r.n].look(ctx)
-	if err != nil || r.current() != before || before.paused() {
+	if r.current() != before || before.paused() {
+		return x, ""
+	}
+	if err != nil {
+		x.Silent = true
 		return x, ""
 	}
 	x.Live = true
 	s.fill(&x, w.c)
 	x.Told = told(before.log)
+	if off := time.Since(time.UnixMilli(int64(1000 * s.metrics["rhizome_time_of_day_seconds"]))); off.Abs() > wrongTime {
+		x.Told = append(x.Told, string(chaos.ClockJump))
+		slices.Sort(x.Told)
+	}
 	return x, s.leases.Leader
 }
 
@@ -200,9 +208,12 @@ var tells = []struct {
 	fault chaos.FaultKind
 	line  string
 }{
-	{chaos.DiskFull, `msg="state not saved"`},
 	{chaos.DiskFull, "no space left on device"},
+	{chaos.DiskSlow, `msg="saving the state takes long"`},
 }
+
+// wrongTime is how far a replica's time of day may be from this machine's.
+const wrongTime = 30 * time.Second
 
 // maxLog is how much of a log is read.
 const maxLog = 4 << 20

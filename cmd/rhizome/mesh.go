@@ -69,6 +69,14 @@ func (r *replica) agree(cfg config.Config, since clock.Clock, seed uint64, regis
 	return nil
 }
 
+// timeOfDay tells this replica's, so that a clock that is wrong shows before a
+// certificate is refused for it.
+func timeOfDay() prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "rhizome_time_of_day_seconds", Help: "The time of day by which this replica's certificates and logs go, since 1970; replicas should agree on it.",
+	}, func() float64 { return float64(clock.Wall().UnixMilli()) / 1000 })
+}
+
 // maxAgreedMarks bounds the streams whose marks replicas agree on at a time.
 const maxAgreedMarks = 1024
 

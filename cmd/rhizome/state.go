@@ -105,6 +105,8 @@ func (k *keeper) run(ctx context.Context) {
 }
 
 const (
+	// slowSave is longer than a disk takes that is well.
+	slowSave = 2 * time.Second
 	// keptFor is how long a session is kept that nobody goes on with, and
 	// keptSessions how many are at most.
 	keptFor      = 24 * time.Hour
@@ -130,7 +132,10 @@ func (k *keeper) save() {
 		room := int(k.dir.MaxBytes) - len(fits) - len(sessions) - len(leases) - 4096 // for the names and sums around them
 		sections = append(sections, state.Section{Name: sectionLearned, Data: k.learned.Snapshot(room)})
 	}
+	began := time.Now()
 	if err := k.dir.Save(sections); err != nil {
 		k.log.Error("state not saved", "err", err)
+	} else if took := time.Since(began); took > slowSave {
+		k.log.Warn("saving the state takes long", "dir", k.dir.Path, "took", took)
 	}
 }

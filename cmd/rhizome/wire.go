@@ -88,7 +88,7 @@ func newReplica(loaded *config.Loaded, sh *shell) (*replica, error) {
 func (r *replica) build(cfg config.Config) (err error) {
 	time, seed := clock.Real(), cmp.Or(cfg.Seed, uint64(time.Now().UnixNano()))
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), timeOfDay())
 
 	cfg.Index.Seed, cfg.Approx.Seed, cfg.Route.Seed = seed, seed, seed
 	prefixes, sent := index.New(cfg.Index), index.NewApprox(cfg.Approx)

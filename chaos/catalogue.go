@@ -108,7 +108,7 @@ func replicaScenarios() []Scenario {
 			s.Bounds.Regret = 5
 			s.Faults = []Fault{{Kind: Crash, At: 20 * second, For: 15 * second, A: []int{0, 1, 2}}}
 		}),
-		scenario("feed-owner", "a worker restarts, and while its log is copied around the replicas that read it are killed", onlyPure, func(s *Scenario) {
+		scenario("feed-owner", "a worker restarts, and while its log is copied around the replicas that read it are killed", everywhere, func(s *Scenario) {
 			s.Faults = []Fault{
 				{Kind: Cut, At: 10 * second, For: 15 * second, A: []int{2}},
 				{Kind: Crash, At: 25*second + 20*time.Millisecond, For: 4 * second, A: []int{0}},
@@ -116,7 +116,7 @@ func replicaScenarios() []Scenario {
 				{Kind: Crash, At: 34*second + 20*time.Millisecond, For: 4 * second, A: []int{1}},
 			}
 		}),
-		scenario("scale", "ten replicas become three at once, and ten again", onlyPure, func(s *Scenario) {
+		scenario("scale", "ten replicas become three at once, and ten again", everywhere, func(s *Scenario) {
 			s.Replicas, s.Load.Sessions = 10, 40
 			s.Faults = []Fault{{Kind: Crash, At: 20 * second, For: 20 * second, A: []int{3, 4, 5, 6, 7, 8, 9}}}
 		}),

@@ -40,6 +40,9 @@ func (n *Node) membership() *memberlist.Config {
 	c.ProbeInterval, c.ProbeTimeout = 500*time.Millisecond, 200*time.Millisecond
 	c.GossipInterval, c.GossipNodes = 50*time.Millisecond, 4
 	c.PushPullInterval, c.SuspicionMult, c.TCPTimeout = 10*time.Second, 3, dialTimeout
+	// Suspicion waits for another member's word, but one that was itself away knows
+	// nothing of who is suspected, and the default of 6 has a crash show after 10 s.
+	c.SuspicionMaxTimeoutMult = 2
 	c.UDPBufferSize, c.EnableCompression = transport.GossipPacketBytes, false
 	c.Delegate, c.Events = &n.meta, &memberlist.ChannelEventDelegate{Ch: n.events}
 	c.Logger = log.New(logWriter{n.deps.Log}, "", 0)

@@ -189,7 +189,7 @@ func play(ctx context.Context, c *cluster, s *chaos.Scenario, seed uint64, log *
 // tell logs what clients whose requests failed were told.
 func (w *work) tell(log *slog.Logger) {
 	for what, n := range w.said { // order-free: a log of counts
-		log.Info("requests failed", "count", n, "how", what)
+		log.Debug("requests failed", "count", n, "how", what)
 	}
 }
 

@@ -27,27 +27,39 @@ func listen(t *testing.T, in *namespace, address string) (s station) {
 	return s
 }
 
-// reaches sends a few packets, and reports whether one came.
+// reaches sends packets a few times, and reports whether one came.
 func (s station) reaches(t *testing.T, to station, bytes int) bool {
 	t.Helper()
-	for range 3 {
+	came := false
+	for range 4 {
 		if _, err := s.conn.WriteToUDP(make([]byte, bytes), to.conn.LocalAddr().(*net.UDPAddr)); err != nil {
 			t.Fatal(err)
 		}
+		if came = to.hears(t, 100*time.Millisecond); came {
+			break
+		}
 	}
-	if err := to.conn.SetReadDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
+	for to.hears(t, 20*time.Millisecond) { // what follows it is on its way
+	}
+	return came
+}
+
+// meets waits until two reach each other: a link that was made just now may take
+// a while to carry anything.
+func (s station) meets(t *testing.T, other station) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !s.reaches(t, other, 100) || !other.reaches(t, s, 100); {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s and %s don't reach each other", s.address, other.address)
+		}
+	}
+}
+
+func (s station) hears(t *testing.T, patience time.Duration) bool {
+	t.Helper()
+	if err := s.conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
-	came := false
-	for buf := make([]byte, 2*bytes); ; {
-		if _, err := to.conn.Read(buf); err != nil {
-			return came
-		}
-		if !came { // what follows it is on its way
-			came = true
-			if err := to.conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond)); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	_, err := s.conn.Read(make([]byte, maxPacket))
+	return err == nil
 }

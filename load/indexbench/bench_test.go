@@ -31,7 +31,7 @@ func TestBenchFillsEveryKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, key := range []string{"block_ops_per_s_per_core", "queries_per_s_per_core", "lookup_p50_us", "lookup_p99_us", "lookup_overload_p99_us",
-		"apply_lag_p99_us", "bytes_per_entry_core", "bytes_per_entry_all", "gc_pause_p99_us", "calibration_read_ns"} {
+		"apply_lag_p99_us", "removal_block_p99_us", "bytes_per_entry_core", "bytes_per_entry_all", "gc_pause_p99_us", "calibration_read_ns"} {
 		if v, ok := keys[key].(float64); !ok || v <= 0 {
 			t.Errorf("%s is %v", key, keys[key])
 		}
@@ -40,7 +40,7 @@ func TestBenchFillsEveryKey(t *testing.T) {
 		t.Errorf("%+v, progress %v", r, last)
 	}
 	for i, m := range r.Mixes {
-		if want := 60_000 / (chainBlocks * m.Sharers) * chainBlocks * m.Sharers; m.Entries != want || m.DropReaderMaxMicros <= 0 {
+		if want := 60_000 / (chainBlocks * m.Sharers) * chainBlocks * m.Sharers; m.Entries != want || m.DropReaderMaxMicros <= 0 || m.RemovalBlockP99Micros > m.RemovalBlockMaxMicros {
 			t.Errorf("mix %d: %+v, want %d entries", i, m, want)
 		}
 	}

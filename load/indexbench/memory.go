@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,10 +28,18 @@ type mixReport struct {
 	AllBytes  float64 `json:"bytes_per_entry_all"`
 	// GCPauseP99Micros is of collections while all of it was live.
 	GCPauseP99Micros float64 `json:"gc_pause_p99_us"`
-	// DropReaderMaxMicros is the longest lookup while a worker with its part of the
-	// entries was dropped, swept and filled anew; IdleReaderMax as long without
-	// that: a reader that the system puts aside for others waits too.
+	// RemovalBlock is how long removing a worker, or emptying its slot when its
+	// engine starts anew, keeps readers out of a shard at one go, by the CPU time of
+	// who removes: a lookup waits at most once for it in each of the shards that it
+	// looks into.
+	RemovalBlockP99Micros float64 `json:"removal_block_p99_us"`
+	RemovalBlockMaxMicros float64 `json:"removal_block_max_us"`
+	// DropReader are lookups while workers with their part of the entries were
+	// dropped, swept and filled anew; IdleReader as many without that: a reader that
+	// the system puts aside for others waits too. Both are wall time.
+	DropReaderP99Micros float64 `json:"drop_reader_p99_us"`
 	DropReaderMaxMicros float64 `json:"drop_reader_max_us"`
+	IdleReaderP99Micros float64 `json:"calibration_reader_p99_us"`
 	IdleReaderMaxMicros float64 `json:"calibration_reader_max_us"`
 }
 
@@ -72,9 +81,12 @@ func measureMix(ctx context.Context, entries, workers, sharers int) (*mixReport,
 	}
 	m.GCPauseP99Micros = before.p99Micros()
 	from := time.Now()
-	m.DropReaderMaxMicros = g.longestLookup(chains, g.dropSome)
+	var holds []float64
+	m.DropReaderP99Micros, m.DropReaderMaxMicros = g.lookupsDuring(chains, func() { holds = g.dropSome() })
 	took := time.Since(from)
-	m.IdleReaderMaxMicros = g.longestLookup(chains, func() { time.Sleep(took) })
+	m.IdleReaderP99Micros, m.IdleReaderMaxMicros = g.lookupsDuring(chains, func() { time.Sleep(took) })
+	slices.Sort(holds)
+	m.RemovalBlockP99Micros, m.RemovalBlockMaxMicros = quantile(holds, 0.99), quantile(holds, 1)
 	return m, ctx.Err()
 }
 
@@ -97,12 +109,15 @@ func chainKeys(chain uint64) []kv.Key {
 	return keys
 }
 
-// longestLookup returns the longest lookup, in µs, of a reader that looks up
-// prompts while meanwhile runs.
-func (g *ground) longestLookup(chains int, meanwhile func()) float64 {
+// maxLookups bounds how many lookups are timed.
+const maxLookups = 1 << 20
+
+// lookupsDuring returns the 99th percentile and the longest, in µs, of the
+// lookups of a reader that looks up prompts while meanwhile runs.
+func (g *ground) lookupsDuring(chains int, meanwhile func()) (p99, longest float64) {
 	var done atomic.Bool
-	var longest time.Duration
 	var wg sync.WaitGroup
+	took := make([]float64, 0, maxLookups)
 	wg.Go(func() {
 		prompts := make([][]kv.Key, 256)
 		for i := range prompts {
@@ -112,20 +127,40 @@ func (g *ground) longestLookup(chains int, meanwhile func()) float64 {
 		for i := 0; i == 0 || !done.Load(); i++ { // at least one
 			from := time.Now()
 			hits = g.index.Match(prompts[i%len(prompts)], hits[:0])
-			longest = max(longest, time.Since(from))
+			t := micros(time.Since(from))
+			if longest = max(longest, t); len(took) < maxLookups {
+				took = append(took, t)
+			}
 		}
 	})
 	meanwhile()
 	done.Store(true)
 	wg.Wait()
-	return micros(longest)
+	slices.Sort(took)
+	return quantile(took, 0.99), longest
 }
 
-// dropSome drops the slots of some workers, one after the other, opens another
-// for each and fills it from the worker's log.
-func (g *ground) dropSome() {
+// sweepCells are what the index sweeps under one hold of a shard's lock.
+const sweepCells = 768
+
+// dropSome drops the slots of some workers, one after the other, sweeps what
+// was dropped, opens another for each and fills it from the worker's log. It
+// returns how long each hold of a shard's lock took by the sweep, in µs of CPU
+// time; two of them may count as one.
+func (g *ground) dropSome() (holds []float64) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	for w := range min(3, len(g.slots)) {
 		g.index.Drop(g.slots[w])
+		for left := 1; left > 0; {
+			cpu, from := threadCPU(), time.Now()
+			left = g.index.Sweep(sweepCells)
+			took := time.Since(from)
+			if used := threadCPU() - cpu; used > 0 {
+				took = used
+			}
+			holds = append(holds, micros(took))
+		}
 		g.slots[w] = g.index.Open(index.HBMThenOneTier)
 		var changes []index.Change
 		g.streams[w].Each(func(c index.Change) {
@@ -135,7 +170,6 @@ func (g *ground) dropSome() {
 			}
 		})
 		g.index.Apply(g.slots[w], changes)
-		for g.index.Sweep(1<<16) > 0 {
-		}
 	}
+	return holds
 }

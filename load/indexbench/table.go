@@ -40,8 +40,12 @@ func (r *Report) WriteTable(w io.Writer) error {
 		most(mix+"tables of the index, by entry", " B", m.CoreBytes, 16, 1)
 		most("  all structures, by entry", " B", m.AllBytes, 48, 1)
 		most("  the collector's pauses, p99", " µs", m.GCPauseP99Micros, 1000, 0)
-		most("  longest lookup while workers are dropped", " µs", m.DropReaderMaxMicros, 1000, 0)
-		row("  longest lookup without that", " µs", m.IdleReaderMaxMicros, 0)
+		most("  readers are kept out of a shard for a removal, p99", " µs", m.RemovalBlockP99Micros, 1000, 1)
+		most("  the longest of these", " µs", m.RemovalBlockMaxMicros, 1000, 1)
+		row("  lookup while workers are dropped, p99", " µs", m.DropReaderP99Micros, 1)
+		row("  the longest", " µs", m.DropReaderMaxMicros, 0)
+		row("  lookup without that, p99", " µs", m.IdleReaderP99Micros, 1)
+		row("  the longest", " µs", m.IdleReaderMaxMicros, 0)
 	}
 	row("one dependent read of memory", " ns", r.CalibrationReadNanos, 1)
 	t.Flush() // writes to b, which cannot fail

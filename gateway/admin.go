@@ -29,7 +29,7 @@ func (g *Gateway) Admin() http.Handler {
 	mux.HandleFunc("GET /index", func(w http.ResponseWriter, _ *http.Request) { adminList(w, g.deps.Index) })
 	mux.HandleFunc("GET /config", func(w http.ResponseWriter, _ *http.Request) { adminList(w, g.deps.Config) })
 	mux.HandleFunc("GET /discovery", func(w http.ResponseWriter, _ *http.Request) { adminList(w, g.deps.Discovery) })
-	mux.HandleFunc("GET /leases", func(w http.ResponseWriter, _ *http.Request) { adminList(w, g.deps.Leases) })
+	mux.HandleFunc("GET /leases", g.leases)
 	mux.HandleFunc("GET /mesh", func(w http.ResponseWriter, _ *http.Request) { adminList(w, g.deps.Mesh) })
 	mux.HandleFunc("GET /mesh/streams", func(w http.ResponseWriter, _ *http.Request) { adminList(w, g.deps.Streams) })
 	mux.HandleFunc("POST /workers", g.addWorker)
@@ -113,6 +113,29 @@ func (g *Gateway) recent(w http.ResponseWriter, r *http.Request) {
 		}
 		return g.deps.Recent(n)
 	})
+}
+
+// maxLeases bounds what GET /leases lists, which is as many without limit.
+const maxLeases = 1000
+
+// leases answers GET /leases?limit=N: how replicas agree, and the leases used
+// last. With after=KEY they come by key, those after KEY, so that the last key of
+// each answer leads to the next, until one has none; after= begins.
+func (g *Gateway) leases(w http.ResponseWriter, r *http.Request) {
+	q, limit := r.URL.Query(), maxLeases
+	if said := q.Get("limit"); said != "" {
+		var err error
+		if limit, err = strconv.Atoi(said); err != nil || limit < 1 || limit > maxLeases {
+			failure{status: http.StatusBadRequest, kind: invalidRequest, code: "invalid_number",
+				say: fmt.Sprintf("limit is how many leases to list, 1 to %d", maxLeases)}.write(w, openAI)
+			return
+		}
+	}
+	var list func() any
+	if g.deps.Leases != nil {
+		list = func() any { return g.deps.Leases(limit, q.Get("after"), q.Has("after")) }
+	}
+	adminList(w, list)
 }
 
 // explain answers GET /explain/{id}.

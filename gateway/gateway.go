@@ -76,7 +76,7 @@ type Deps struct {
 	Streams func() any
 	// Leases returns what the admin API shows as /leases: what replicas agreed
 	// on, and how this one stands with it.
-	Leases func() any
+	Leases func(limit int, after string, byKey bool) any
 	// Config returns what the admin API shows as /config: the settings in force,
 	// without secrets.
 	Config func() any

@@ -61,8 +61,8 @@ func writeLeases(w io.Writer, d *lease.Description, limit int) error {
 			fmt.Fprint(w, " (not yet)")
 		}
 	}
-	fmt.Fprintf(w, "\n%d granted, %d renewed, %d revoked, %d conflicts; %d proposals dropped, %d over a key's limit; %d changes of leader\n",
-		d.Grants, d.Renewals, d.Revocations, d.Conflicts, d.Dropped, d.Limited, d.LeaderChanges)
+	fmt.Fprintf(w, "\n%d granted, %d renewed, %d revoked, %d conflicts; %d proposals dropped, %d over a key's limit; %d changes of leader, %d elections won here without need\n",
+		d.Grants, d.Renewals, d.Revocations, d.Conflicts, d.Dropped, d.Limited, d.LeaderChanges, d.SpuriousElections)
 	if len(d.Held) == 0 || limit <= 0 {
 		return nil
 	}

@@ -147,7 +147,7 @@ func (r *replica) build(cfg config.Config) (err error) {
 		Process: r.fleet.Process,
 		Mesh:    func() any { return r.node.State() },
 		Streams: func() any { return r.node.Streams() },
-		Leases:  func() any { return r.leases.Describe() },
+		Leases:  func(limit int, after string, byKey bool) any { return r.leases.Describe(limit, after, byKey) },
 		Config:  func() any { return r.inForce.Load().describe() },
 		Explain: func(id string) (any, bool) { return r.router.Explain(id) }, Recent: func(n int) any { return r.router.Recent(n) }, Preview: r.router.Preview, Registry: r.registry,
 		Told:    func(d *route.Decision, p *prompt.Request, ids []uint32) { r.learner.Told(p, d.RenderClass, ids) },

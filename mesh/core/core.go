@@ -169,6 +169,7 @@ type Core struct {
 	own       [NumKinds]ownPage
 	pages     map[pageID]*page
 	settled   settled
+	nextMark  int // of the sorted streams, the one whose mark is told next
 	following following
 	tables    [NumTables]*crdt.Latest
 	peers     map[string]*peer

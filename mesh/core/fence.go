@@ -149,13 +149,18 @@ type StreamMark struct {
 }
 
 // Marks returns the last mark of each stream that has one, n at most, for others
-// to hold their streams against.
+// to hold their streams against. If there are more, the next call goes on where
+// this one ended.
 func (c *Core) Marks(now clock.Instant, n int) []StreamMark {
 	var marks []StreamMark
-	for _, s := range c.sorted() {
+	all := c.sorted()
+	for range all {
 		if len(marks) == n {
 			break
 		}
+		c.nextMark %= len(all)
+		s := all[c.nextMark]
+		c.nextMark++
 		if now.Sub(s.lastAt) >= quiet && !s.marked {
 			s.log.Mark()
 			s.marked = true

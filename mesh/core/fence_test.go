@@ -193,6 +193,10 @@ func TestMarksShowDivergence(t *testing.T) {
 	if len(marks) != 2 || len(g.nodes[0].core.Marks(g.now, 1)) != 1 {
 		t.Fatalf("marks %v", marks)
 	}
+	first, second := g.nodes[0].core.Marks(g.now, 1), g.nodes[0].core.Marks(g.now, 1)
+	if first[0].Stream == second[0].Stream {
+		t.Errorf("only the marks of %v are told", first[0].Stream)
+	}
 	c := g.nodes[1].core
 	if c.CompareMarks(marks); c.Stats().Diverged != 0 {
 		t.Fatal("equal streams differ")

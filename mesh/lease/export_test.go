@@ -38,3 +38,6 @@ func (g *Group) Stand() (At, []Begin) {
 func (g *Group) Invite(name string, c Cluster) bool {
 	return g.deps.Node.Tell(name, core.Agreement, inviteWords(c))
 }
+
+// Transfer has this leader hand over for no reason.
+func (g *Group) Transfer() error { return g.voter.Load().raft.LeadershipTransfer().Error() }

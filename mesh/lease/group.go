@@ -71,6 +71,7 @@ type Group struct {
 	asked   clock.Instant
 	lowAt   clock.Instant
 	fenced  map[Origin]bool
+	elected elections
 	checked clock.Instant
 	servers int           // started so far
 	shown   atomic.Uint64 // Cluster that the table is of
@@ -99,6 +100,7 @@ type lead struct {
 	index   uint64
 	at      clock.Instant
 	servers []Server
+	term    uint64
 }
 
 // heardPeer is what another replica told last.
@@ -303,13 +305,14 @@ func (g *Group) look(now clock.Instant) *view {
 
 // knowLeader remembers whom to ask.
 func (g *Group) knowLeader(now clock.Instant, v *view) {
+	g.elected.look(g, now, v)
 	if v.own.Leads {
-		g.setLeader(&lead{g.deps.Self, v.own.Cluster, v.own.Index, now, public(v.own.Servers)})
+		g.setLeader(&lead{g.deps.Self, v.own.Cluster, v.own.Index, now, public(v.own.Servers), v.own.Term})
 		return
 	}
 	for o := range v.leaders {
 		if o.Cluster == v.own.Cluster {
-			g.setLeader(&lead{o.name, o.Cluster, o.Index, now.Add(-o.age), public(o.Servers)})
+			g.setLeader(&lead{o.name, o.Cluster, o.Index, now.Add(-o.age), public(o.Servers), o.Term})
 			return
 		}
 	}

@@ -207,6 +207,6 @@ func (g *Group) adopted(m *machine) {
 
 // counts are what happened since the group was made.
 type counts struct {
-	dropped, limited, malformed, snapshots, changes atomic.Uint64
-	event                                           [numEvents]atomic.Uint64
+	dropped, limited, malformed, snapshots, changes, spurious atomic.Uint64
+	event                                                     [numEvents]atomic.Uint64
 }

@@ -24,12 +24,13 @@ var (
 	descVoters    = leaseDesc("voters", "Replicas that vote, as the leader last told.")
 	descLeads     = leaseDesc("leads", "1 on the replica that leads.")
 	descLeaders   = leaseDesc("leader_changes_total", "Times that another replica was found to lead.")
+	descSpurious  = leaseDesc("spurious_elections_total", "Elections that this replica won though the leader before was heard all the time.")
 	descTerm      = leaseDesc("term", "Elections of the present cluster, on replicas that vote.")
 )
 
 // Describe is part of prometheus.Collector.
 func (collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range [...]*prometheus.Desc{descHeld, descEvents, descDropped, descLimited, descMalformed, descLag, descFresh, descGen, descVoters, descLeads, descLeaders, descTerm} {
+	for _, d := range [...]*prometheus.Desc{descHeld, descEvents, descDropped, descLimited, descMalformed, descLag, descFresh, descGen, descVoters, descLeads, descLeaders, descSpurious, descTerm} {
 		ch <- d
 	}
 }
@@ -64,5 +65,6 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(descVoters, float64(voters))
 	gauge(descLeads, yes[s.Leads])
 	count(descLeaders, s.LeaderChanges)
+	count(descSpurious, s.SpuriousElections)
 	gauge(descTerm, float64(s.Term))
 }

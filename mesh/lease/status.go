@@ -1,7 +1,9 @@
 package lease
 
 import (
+	"encoding/hex"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -48,7 +50,10 @@ type Status struct {
 	Limited       uint64 `json:"limited"` // new leases past an API key's limit
 	Snapshots     uint64 `json:"snapshots"`
 	LeaderChanges uint64 `json:"leader_changes"`
-	Incarnation   uint64 `json:"incarnation"`
+	// SpuriousElections are those that this replica won though the leader before
+	// was there all the time: see elections.
+	SpuriousElections uint64 `json:"spurious_elections"`
+	Incarnation       uint64 `json:"incarnation"`
 }
 
 // Status returns how this replica stands.
@@ -74,6 +79,7 @@ func (g *Group) Status() Status {
 	s.Grants, s.Renewals, s.Conflicts, s.Revocations = c.event[Granted].Load(), c.event[Renewed].Load(), c.event[Conflict].Load(), c.event[Revoked].Load()
 	s.Fences, s.Checkpoints = c.event[Fenced].Load(), c.event[Checkpointed].Load()
 	s.Dropped, s.Limited, s.Snapshots, s.LeaderChanges, s.Incarnation = c.dropped.Load(), c.limited.Load(), c.snapshots.Load(), c.changes.Load(), g.inc.Load()
+	s.SpuriousElections = c.spurious.Load()
 	return s
 }
 
@@ -102,7 +108,7 @@ type Description struct {
 	// configured.
 	Enabled bool `json:"enabled"`
 	Status
-	// Held are the leases used last, at most 1000 of them.
+	// Held are leases, those used last or, where that was asked for, by key.
 	Held []Held `json:"held"`
 }
 
@@ -115,17 +121,20 @@ type Held struct {
 	Index  uint64 `json:"index"`
 }
 
-// maxHeld bounds the leases that a description lists.
-const maxHeld = 1000
-
-// Describe returns how this replica stands, and the leases used last. A nil
-// group describes that there is none.
-func (g *Group) Describe() Description {
+// Describe returns how this replica stands, and leases, limit at most: those used
+// last, or byKey those whose keys, as text, are after a given one. A nil group
+// describes that there is none.
+func (g *Group) Describe(limit int, after string, byKey bool) Description {
 	if g == nil {
 		return Description{Held: []Held{}}
 	}
 	d := Description{Enabled: true, Status: g.Status(), Held: []Held{}}
-	for _, l := range g.table.Load().table.Load().latest(maxHeld) {
+	order := latest
+	if byKey {
+		order = func(a, b Lease) int { return slices.Compare(a.Key[:], b.Key[:]) }
+	}
+	past := func(k Key) bool { return !byKey || hex.EncodeToString(k[:]) > after }
+	for _, l := range g.table.Load().table.Load().list(limit, past, order) {
 		d.Held = append(d.Held, Held{fmt.Sprintf("%x", l.Key), l.Holder.Target.String(), fmt.Sprintf("%016x", uint64(l.Holder.Boot)), l.Token.Gen, l.Token.Index})
 	}
 	return d

@@ -73,19 +73,24 @@ func (t *table) lease(k Key) (l Lease, found bool, index uint64) {
 	return l, found, index
 }
 
-// latest returns the leases used last, latest first, n at most.
-func (t *table) latest(n int) []Lease {
+// latest orders leases by their last use, latest first.
+func latest(a, b Lease) int {
+	return cmp.Or(cmp.Compare(b.Used, a.Used), slices.Compare(a.Key[:], b.Key[:]))
+}
+
+// list returns the first of those leases that are wanted, n at most.
+func (t *table) list(n int, wanted func(Key) bool, order func(a, b Lease) int) []Lease {
 	var all []Lease
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.mu.RLock()
-		for _, l := range s.of { // order-free: sorted below
-			all = append(all, l)
+		for k, l := range s.of { // order-free: sorted below
+			if wanted(k) {
+				all = append(all, l)
+			}
 		}
 		s.mu.RUnlock()
 	}
-	slices.SortFunc(all, func(a, b Lease) int {
-		return cmp.Or(cmp.Compare(b.Used, a.Used), slices.Compare(a.Key[:], b.Key[:]))
-	})
+	slices.SortFunc(all, order)
 	return slices.Clone(all[:min(n, len(all))])
 }

@@ -29,7 +29,7 @@ func TestTableHasTheState(t *testing.T) {
 				c.Expect = l.Token
 			}
 			m.apply(index+2, (&Proposal{Commands: []Command{c}}).Append(nil))
-			held := m.table.Load().latest(10)
+			held := m.table.Load().list(10, func(Key) bool { return true }, latest)
 			got, want := make(map[Key]Lease), make(map[Key]Lease)
 			for _, l := range held {
 				got[l.Key] = l
@@ -138,4 +138,32 @@ func BenchmarkLease(b *testing.B) {
 			}
 		}
 	})
+}
+
+// All leases come page by page, each once.
+func TestLeasesComeInPages(t *testing.T) {
+	s := NewState()
+	for i := range 25 {
+		s.put(&Lease{Key: Key{byte(i * 7), byte(i)}, Token: Token{1, uint64(i)}, Used: uint64(i)})
+	}
+	g, err := NewGroup(Config{}, Deps{Clock: new(clock.Virtual), Log: slog.New(slog.DiscardHandler), Saved: s.Append(nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := g.Describe(3, "", false); len(d.Held) != 3 || d.Held[0].Index != 24 || d.Held[2].Index != 22 {
+		t.Errorf("used last are %+v", d.Held)
+	}
+	seen, after := map[string]bool{}, ""
+	for range 10 {
+		d := g.Describe(4, after, true)
+		for _, h := range d.Held {
+			if seen[h.Key] || h.Key <= after {
+				t.Errorf("%s comes after %s, or twice", h.Key, after)
+			}
+			seen[h.Key], after = true, h.Key
+		}
+	}
+	if len(seen) != 25 {
+		t.Errorf("%d of 25 leases came", len(seen))
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"runtime/metrics"
 	"slices"
 	"strconv"
 	"sync"
@@ -254,4 +255,14 @@ func residentMiB() float64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return math.Max(0, float64(m.Sys-m.HeapReleased)) / (1 << 20)
+}
+
+// liveMiB is what the last garbage collection found in use.
+func liveMiB() float64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(sample)
+	if sample[0].Value.Kind() != metrics.KindUint64 {
+		return 0
+	}
+	return float64(sample[0].Value.Uint64()) / (1 << 20)
 }

@@ -51,7 +51,9 @@ func TestQueuesAreBounded(t *testing.T) {
 // Addresses where replicas may be are bounded; those of members stay, and of the
 // others those that were spoken of last.
 func TestAddressesAreBounded(t *testing.T) {
-	at := func(i int) netip.AddrPort { return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 7400) }
+	at := func(i int) netip.AddrPort {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 7400)
+	}
 	b := newAddressBook(4)
 	b.here(at(1), "member")
 	for i := 2; i < 20; i++ {

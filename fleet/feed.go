@@ -164,7 +164,7 @@ func (fw *follower) handle(e engine.FeedEvent) {
 			fw.renew(now, c, e.Seq)
 			fw.cache.Resets++
 		case engine.FeedBatch:
-			fw.m.stall.batch()
+			fw.m.Told()
 			fw.apply(now, c, e)
 		}
 		fw.claim(now, c)

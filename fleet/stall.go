@@ -46,6 +46,9 @@ func (s *stall) stalled(now clock.Instant) bool {
 	return s.since >= stallTokens && now.Sub(s.latest) > stallWait
 }
 
+// Told tells the member that a batch of its KV events came.
+func (m *Member) Told() { m.stall.batch() }
+
 // FirstToken tells the member that a request of ours got its first token, and
 // how many prompt tokens had to be computed for it.
 func (m *Member) FirstToken(now clock.Instant, uncachedTokens float64) {

@@ -33,7 +33,7 @@ func (s streams) Changed(id crdt.StreamID, changes []index.Change) {
 		return // the rest comes with the event
 	}
 	now := s.f.deps.Clock.Now()
-	fw.m.stall.batch()
+	fw.m.Told()
 	fw.size(now, s.f.core.Log().Stream(id))
 	fw.m.SetCache(fw.cache)
 }

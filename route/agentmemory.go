@@ -235,7 +235,7 @@ func (r *Router) endStep(now clock.Instant, d *Decision, o *Outcome) {
 	}
 	context := 0.0
 	if o.Result == Completed {
-		b := d.booking
+		b := &d.booking
 		context = b.PromptTokens + b.OutputTokens
 		if u := &o.Usage; u.Known && u.PromptTokens > 0 {
 			context = float64(u.PromptTokens + u.CompletionTokens/max(1, d.query.N*d.query.Prompts))

@@ -121,8 +121,22 @@ const maxPending = 4096
 
 type pendingAudit struct {
 	due    clock.Instant
-	d      *Decision
+	of     judged
 	actual int
+}
+
+// judged is what of a decision is judged.
+type judged struct {
+	id        string
+	target    kv.Target
+	member    *fleet.Member
+	query     *prompt.Request
+	render    prompt.Class
+	predicted prediction
+}
+
+func (d *Decision) judged() judged {
+	return judged{d.ID, d.Target, d.member, d.query, d.RenderClass, d.predicted}
 }
 
 // leastAuditRoom is how many targets have results before any are dropped.
@@ -158,10 +172,11 @@ func (r *Router) audit(now clock.Instant, d *Decision, actual int) {
 		due = d.seen.firstAt.Add(confirmLag)
 	}
 	if d.predicted.tokens-actual < d.predicted.grain || due <= now || len(r.audits.pending) >= maxPending {
-		r.judge(now, d, actual)
+		of := d.judged()
+		r.judge(now, &of, actual)
 		return
 	}
-	r.audits.pending = append(r.audits.pending, pendingAudit{due, d, actual})
+	r.audits.pending = append(r.audits.pending, pendingAudit{due, d.judged(), actual})
 	r.ring.update(d.ID, func(e *Explanation) {
 		e.Audit = &Audit{Cause: Unwitnessed, ShortTokens: d.predicted.tokens - actual, Pending: true}
 	})
@@ -172,7 +187,7 @@ func (r *Router) judgeDue(now clock.Instant) {
 	p := r.audits.pending
 	n := 0
 	for n < len(p) && p[n].due <= now {
-		r.judge(now, p[n].d, p[n].actual)
+		r.judge(now, &p[n].of, p[n].actual)
 		n++
 	}
 	if n > 0 {
@@ -181,7 +196,7 @@ func (r *Router) judgeDue(now clock.Instant) {
 }
 
 // judge finds the cause of a difference and charges it.
-func (r *Router) judge(now clock.Instant, d *Decision, actual int) {
+func (r *Router) judge(now clock.Instant, d *judged, actual int) {
 	p := &d.predicted
 	feed := d.member.FeedState(now)
 	cause := p.cause(actual, feed, r.deps.Index)
@@ -196,11 +211,11 @@ func (r *Router) judge(now clock.Instant, d *Decision, actual int) {
 		}
 	case Render:
 		if p.source == fromLearned {
-			r.deps.Learned.Fault(now, d.RenderClass, d.query, actual, p.block)
+			r.deps.Learned.Fault(now, d.render, d.query, actual, p.block)
 		}
 	}
-	r.auditOf(d.Target).count(cause, p.tokens-actual)
-	r.ring.update(d.ID, func(e *Explanation) { e.Audit = &Audit{Cause: cause, ShortTokens: p.tokens - actual} })
+	r.auditOf(d.target).count(cause, p.tokens-actual)
+	r.ring.update(d.id, func(e *Explanation) { e.Audit = &Audit{Cause: cause, ShortTokens: p.tokens - actual} })
 }
 
 // cause attributes the difference between a prediction and what was cached.

@@ -28,7 +28,7 @@ func DefaultMargins() Margins { return Margins{Steps: 0, Share: 0.003, Peers: 1}
 type choice struct {
 	index int
 	why   string
-	tie   *NearTie // nil under policies that don't go by cost
+	tie   *NearTie // nil under policies that don't go by cost; valid until the next choice
 	lease *LeaseState
 }
 
@@ -45,7 +45,8 @@ func (r *Router) cheapest(now clock.Instant, session string) choice {
 	}
 	width := r.band(now, &r.cands[least])
 	band := r.cands[least].total + width
-	tie := &NearTie{BandMicros: width}
+	tie := &r.tie
+	*tie = NearTie{BandMicros: width}
 	for i := range r.cands {
 		c := &r.cands[i]
 		if c.inBand = c.total <= band; c.inBand {
@@ -101,7 +102,15 @@ func (r *Router) amongEqual(session string, least int, tie *NearTie) choice {
 	default:
 		tie.Rule = ByDraw
 	}
-	return choice{index: pick, why: fmt.Sprintf("near tie of %d", tie.Inside), tie: tie}
+	return choice{index: pick, why: r.nearTie(tie.Inside), tie: tie}
+}
+
+// nearTie says that so many were equal.
+func (r *Router) nearTie(n int) string {
+	for i := len(r.ties); i <= n; i++ {
+		r.ties = append(r.ties, fmt.Sprintf("near tie of %d", i))
+	}
+	return r.ties[n]
 }
 
 // draw picks a candidate with a probability in proportion to

@@ -60,7 +60,7 @@ type Hints struct {
 }
 
 // Decision is one choice, booked on its target. Exactly one [Router.Done] must
-// follow, whatever happens.
+// follow, whatever happens. It must not be copied.
 type Decision struct {
 	ID                    string
 	Target                kv.Target
@@ -73,7 +73,7 @@ type Decision struct {
 	RenderClass prompt.Class
 
 	member    *fleet.Member
-	booking   *fleet.Booking
+	booking   fleet.Booking
 	query     *prompt.Request
 	bookedAt  clock.Instant
 	slot      index.Slot

@@ -111,6 +111,7 @@ func (r *Router) explain(now clock.Instant, q Query, request cost.Request, chose
 		CachedTokens: int(best.hit.Tokens()), TTFTMillis: millis(best.expect(request)),
 		Agent: r.agents.state(&q, request.Return), NearTie: chosen.tie, Lease: chosen.lease, ActualPromptTokens: -1, ActualCachedTokens: -1, Candidates: dst,
 	}
+	e.Candidates = slices.Grow(dst, min(len(r.cands), maxCandidates+1))
 	order := r.byCost[:0]
 	for i := range r.cands {
 		order = append(order, i)
@@ -139,15 +140,32 @@ func (r *Router) explain(now clock.Instant, q Query, request cost.Request, chose
 	return e
 }
 
+// clone returns an explanation that shares no memory with this one that will be
+// overwritten.
+func (e Explanation) clone() Explanation {
+	e.Candidates = slices.Clone(e.Candidates)
+	if e.NearTie != nil {
+		tie := *e.NearTie
+		e.NearTie = &tie
+	}
+	return e
+}
+
 // ring keeps the last explanations, oldest overwritten first.
 type ring struct {
-	entries []Explanation
+	entries []remembered
 	next    int
 	at      map[string]int
 }
 
+// remembered is an explanation with the memory of its tie.
+type remembered struct {
+	Explanation
+	tie NearTie
+}
+
 func newRing(size int) *ring {
-	return &ring{entries: make([]Explanation, size), at: make(map[string]int, size)}
+	return &ring{entries: make([]remembered, size), at: make(map[string]int, size)}
 }
 
 // spare is the memory of the candidates that put will overwrite next.
@@ -158,7 +176,11 @@ func (r *ring) put(e Explanation) {
 	if i, ok := r.at[old.ID]; ok && i == r.next {
 		delete(r.at, old.ID)
 	}
-	*old = e
+	if e.NearTie != nil {
+		old.tie = *e.NearTie
+		e.NearTie = &old.tie
+	}
+	old.Explanation = e
 	r.at[e.ID] = r.next
 	r.next = (r.next + 1) % len(r.entries)
 }
@@ -168,13 +190,11 @@ func (r *ring) get(id string) (Explanation, bool) {
 	if !ok {
 		return Explanation{}, false
 	}
-	e := r.entries[i]
-	e.Candidates = slices.Clone(e.Candidates)
-	return e, true
+	return r.entries[i].clone(), true
 }
 
 func (r *ring) update(id string, f func(*Explanation)) {
 	if i, ok := r.at[id]; ok {
-		f(&r.entries[i])
+		f(&r.entries[i].Explanation)
 	}
 }

@@ -14,10 +14,10 @@ import (
 // A pool keeps the members that serve a model in order, by what typical requests
 // would cost on them by a rough price, so that a decision looks at the first of
 // each order only, however many there are. A member is looked at anew when
-// something happened there that this router did; of what else changes, a scrape,
-// a peer's word, time, the next look tells, of which there are enough that each
-// member gets one every lookEvery, and those that come first in an order are
-// looked at whenever they changed. The router's lock guards a pool.
+// something happened there that this router did, and when its metrics were read;
+// of what else changes, a peer's word and time, the next look tells. Members have
+// one in turn, every lookEvery if decisions are many, and those that come first in
+// an order have one whenever they changed. The router's lock guards a pool.
 type pool struct {
 	view     *fleet.View
 	members  []*fleet.Member
@@ -70,7 +70,7 @@ const (
 	shortPrompt, longPrompt = 1 << 10, 1 << 14 // tokens
 	typicalOutput           = 200
 	lookEvery, worseEvery   = time.Second, 250 * time.Millisecond
-	mostLooks               = 32 // whose turn it is, in one decision
+	mostLooks               = 4 // whose turn it is, in one decision
 )
 
 func typicalTokens(i int) float64 { return float64([typicals]int{shortPrompt, longPrompt}[i]) }

@@ -250,3 +250,26 @@ func TestPoolsUnderStress(t *testing.T) {
 		t.Errorf("%d requests are still in flight", n)
 	}
 }
+
+// Where the caller has the memory, a decision needs none, whatever is in flight.
+func TestDecidingAllocatesNothing(t *testing.T) {
+	for _, workers := range []int{8, 200} {
+		h := newHouse(t, Rhizome, workers)
+		var d Decision
+		p := tokens(t, 1600, 160, 1)
+		h.hold(h.members[3], p, 0, 100, kv.HBM)
+		round := func() {
+			h.clock.Advance(10 * time.Millisecond)
+			if err := h.DecideInto(Query{ID: "a", Session: "s", Prompt: p}, &d); err != nil {
+				t.Fatal(err)
+			}
+			h.Done(&d, Outcome{Result: Cancelled})
+		}
+		for range 2 * h.cfg.Explained {
+			round()
+		}
+		if n := testing.AllocsPerRun(100, round); n != 0 && raceSlowdown == 1 {
+			t.Errorf("%v allocations on %d workers", n, workers)
+		}
+	}
+}

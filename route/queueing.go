@@ -74,7 +74,9 @@ func (r *Router) Enter(q Query, placed func(*Decision, error)) (*Decision, *Wait
 	}
 	mayWait := r.queueing() && len(q.Exclude) == 0 && q.Pin == ""
 	if !mayWait || r.queue.line(q.Prompt.Model) == nil && r.anyOpen(request) {
-		return r.place(now, q, request, &z, 0), nil, nil
+		d := new(Decision)
+		r.place(now, q, request, &z, 0, d)
+		return d, nil, nil
 	}
 	w := &Waiting{query: q, since: now, maxWait: r.cfg.Queue.MaxWait, merit: r.merit(now, &q, request), placed: placed}
 	room := r.anyOpen(request)
@@ -108,12 +110,16 @@ func (r *Router) Leave(w *Waiting) bool {
 
 // Examine looks at the queue because time has passed, or because m has said
 // something of itself: those whose time is over are told so, and others placed
-// if m, or any worker where m is nil, has room. While nobody waits it costs next
-// to nothing.
+// if m, or any worker where m is nil, has room. What m said counts in decisions
+// from now on. While nobody waits it costs next to nothing.
 func (r *Router) Examine(m *fleet.Member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.freed(r.deps.Clock.Now(), m)
+	now := r.deps.Clock.Now()
+	if m != nil {
+		r.happened(now, m)
+	}
+	r.freed(now, m)
 }
 
 // CloseQueue ends all waiting with [ErrQueueClosed], and lets nobody wait from
@@ -344,7 +350,9 @@ func (r *Router) placeWaiting(now clock.Instant, w *Waiting, atHome bool) placin
 	waited := now.Sub(w.since)
 	r.queue.lastWait = waited
 	r.queue.stats.place(waited)
-	w.placed(r.place(now, w.query, request, &z, waited), nil)
+	d := new(Decision)
+	r.place(now, w.query, request, &z, waited, d)
+	w.placed(d, nil)
 	return placed
 }
 

@@ -68,6 +68,8 @@ type Router struct {
 	cands     []candidate // scratch
 	probe     candidate   // scratch of roomOn
 	byCost    []int       // scratch of explain
+	tie       NearTie     // of the decision under way
+	ties      []string    // why a near tie of so many was decided as it was
 	preselection
 	ends     []float64 // scratch of size
 	pools    pools
@@ -150,9 +152,20 @@ func (r *Router) Explain(id string) (Explanation, bool) {
 // Decide chooses a worker for q and books the request there. The error is
 // [ErrUnknownModel], [ErrNoWorker] or [ErrTooLong].
 func (r *Router) Decide(q Query) (*Decision, error) {
+	d := new(Decision)
+	if err := r.DecideInto(q, d); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// DecideInto is Decide in the caller's memory, so that it needs none of its own
+// where the prompt's keys are known. On an error d is as it was; once Done has
+// returned for it, d may be used again.
+func (r *Router) DecideInto(q Query, d *Decision) error {
 	s, err := r.find(&q)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer r.searches.Put(s)
 	r.mu.Lock()
@@ -160,16 +173,17 @@ func (r *Router) Decide(q Query) (*Decision, error) {
 	r.judgeDue(s.now)
 	request, z, err := r.priceAll(s, &q)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return r.place(s.now, q, request, &z, 0), nil
+	r.place(s.now, q, request, &z, 0, d)
+	return nil
 }
 
 // place chooses one of r.cands for q, which has waited here that long, and books
-// it there.
-func (r *Router) place(now clock.Instant, q Query, request cost.Request, z *sizing, waited time.Duration) *Decision {
+// it there, as d.
+func (r *Router) place(now clock.Instant, q Query, request cost.Request, z *sizing, waited time.Duration, d *Decision) {
 	chosen := r.choose(now, q, request)
-	d := r.book(now, q, request, z, &r.cands[chosen.index])
+	r.book(now, q, request, z, &r.cands[chosen.index], d)
 	d.trial = d.member.Circuit.Begin(now)
 	e := r.explain(now, q, request, chosen, r.ring.spare())
 	if r.cfg.Policy == ArticleCost {
@@ -179,7 +193,6 @@ func (r *Router) place(now clock.Instant, q Query, request cost.Request, z *sizi
 	d.workflow, d.tools = r.agents.begin(now, now.Add(-waited), &q, d.Target), toolsOf(&q)
 	e.WaitedMillis = millis(waited)
 	r.ring.put(e)
-	return d
 }
 
 // Preview returns the decision that Decide would make of q at this instant, and
@@ -202,7 +215,7 @@ func (r *Router) Preview(q Query) (Explanation, error) {
 	}
 	chosen := r.choose(s.now, q, request)
 	r.turn, *r.source = turn, source
-	return r.explain(s.now, q, request, chosen, nil), nil
+	return r.explain(s.now, q, request, chosen, nil).clone(), nil
 }
 
 // find returns who may serve q, and what they hold of its prompt. The search is
@@ -255,34 +268,32 @@ func excluded(list []kv.Target, t kv.Target) bool {
 }
 
 // book enters the chosen candidate into its member's ledger and promises its
-// blocks.
-func (r *Router) book(now clock.Instant, q Query, request cost.Request, z *sizing, c *candidate) *Decision {
+// blocks, as d.
+func (r *Router) book(now clock.Instant, q Query, request cost.Request, z *sizing, c *candidate, d *Decision) {
 	p := cost.Uncached(request, c.hit)
-	b := &fleet.Booking{
+	*d = Decision{booking: fleet.Booking{
 		PromptTokens: request.PromptTokens, HBMTokens: c.hit.HBMTokens,
 		UncachedTokens: p, UncachedPairs: cost.Pairs(p, request.PromptTokens-p),
 		OutputTokens: request.OutputTokens, Choices: request.Choices, WorkMicros: c.terms.PrefillMicros,
 		PredictedTTFT: c.expect(request),
 		Silent:        !q.Prompt.Stream,
-	}
+	}}
+	b := &d.booking
 	b.Parts = r.parts(c, q.Prompt)
 	b.Parts.Ends = slices.Clone(b.Parts.Ends)
 	b.InUseTokens = c.hit.InUseTokens
 	if b.Silent && c.form.BlockTokens > 0 {
 		b.LastBlock = r.lastBlock(c, b.Parts.Keys)
 	}
-	seen, predicted := r.watch(now, c), r.predict(now, c, q.Prompt)
+	d.seen, d.predicted = r.watch(now, c), r.predict(now, c, q.Prompt)
 	c.member.Ledger.Book(now, b)
 	r.happened(now, c.member)
 	r.peering.touch(c.member)
-	d := &Decision{
-		ID: q.ID, Target: c.member.Target, Worker: c.member.Worker,
-		PredictedCachedTokens: int(c.hit.Tokens()),
-		PredictedTTFT:         b.PredictedTTFT, CostMicros: c.total,
-		member: c.member, booking: b, query: q.Prompt, bookedAt: now,
-		output: outputKey(&q, int(request.PromptTokens)), seen: seen, promised: c.promised, predicted: predicted,
-		RenderClass: c.render, source: c.source, guessed: z.total, earlier: z.earlier, blockTokens: c.cache.BlockTokens,
-	}
+	d.ID, d.Target, d.Worker = q.ID, c.member.Target, c.member.Worker
+	d.PredictedCachedTokens, d.PredictedTTFT, d.CostMicros = int(c.hit.Tokens()), b.PredictedTTFT, c.total
+	d.member, d.query, d.bookedAt, d.output = c.member, q.Prompt, now, outputKey(&q, int(request.PromptTokens))
+	d.promised, d.RenderClass, d.source = c.promised, c.render, c.source
+	d.guessed, d.earlier, d.blockTokens = z.total, z.earlier, c.cache.BlockTokens
 	r.typical.observe(request.PromptTokens, p, request.OutputTokens)
 	r.traffic.observe(now, c.terms.PrefillMicros, r.serving)
 	r.promise(now, d, c)
@@ -291,7 +302,6 @@ func (r *Router) book(now clock.Instant, q Query, request cost.Request, z *sizin
 	r.sessions.put(d.session, session{target: c.member.Target, at: now, clock: c.member.Clock(&c.cache), slot: c.cache.Slot, tokens: int32(z.total)})
 	r.stats.Requests++
 	r.stats.Keyed[c.keyed()]++
-	return d
 }
 
 // FirstByte reports that the first byte of a streamed response's body came.
@@ -305,7 +315,7 @@ func (r *Router) FirstByte(d *Decision) {
 	now := r.deps.Clock.Now()
 	ttft := now.Sub(d.bookedAt)
 	class := r.constants(d.member)
-	d.member.Ledger.FirstToken(now, d.booking, tokenTime(&class, d.member.Ledger.InFlight()))
+	d.member.Ledger.FirstToken(now, &d.booking, tokenTime(&class, d.member.Ledger.InFlight()))
 	d.member.FirstToken(now, d.booking.UncachedTokens)
 	r.happened(now, d.member)
 	r.peering.touch(d.member)
@@ -337,7 +347,7 @@ func (r *Router) Done(d *Decision, o Outcome) {
 		r.learn(now, d, o.Usage)
 		r.peering.ended(now.Sub(d.bookedAt))
 	}
-	d.member.Ledger.Release(now, d.booking)
+	d.member.Ledger.Release(now, &d.booking)
 	defer r.happened(now, d.member)
 	r.peering.touch(d.member)
 	r.endStep(now, d, &o)

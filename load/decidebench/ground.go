@@ -3,6 +3,7 @@ package decidebench
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/rhizome-router/rhizome/clock"
@@ -29,20 +30,24 @@ const (
 
 // ground is a router over workers that nobody runs, whose caches and load are
 // as those of a fleet at work: two classes of workers, some of their prefills
-// under way.
+// under way. Its time goes by decisions: each worker is to get a request a second.
 type ground struct {
 	router  *route.Router
+	clock   clock.Virtual
+	pause   time.Duration // from one decision to the next
 	view    *fleet.View
 	index   *index.Index
+	members map[kv.Target]*fleet.Member
 	prompts []*prompt.Request
+	shared  int // blocks of a prompt that its holders have
 }
 
 // View returns the fleet.
 func (g *ground) View() *fleet.View { return g.view }
 
 func newGround(workers, promptTokens int) (*ground, error) {
-	g := &ground{index: index.New(index.Config{Seed: 1})}
-	rng, now := clock.Rand(1, "bench of decisions"), clock.Real()
+	g := &ground{index: index.New(index.Config{Seed: 1}), pause: time.Second / time.Duration(workers)}
+	rng := clock.Rand(1, "bench of decisions")
 	classes := [2]cost.Class{cost.Generic(), cost.Generic().Scaled(1.6)}
 	classes[1].Name = "slower"
 	var members []*fleet.Member
@@ -59,13 +64,17 @@ func newGround(workers, promptTokens int) (*ground, error) {
 		m.SetHealthy(true)
 		m.SetCache(fleet.Cache{Slot: m.Cache().Slot, Known: fleet.ByEvents, Live: true, BlockTokens: blockTokens})
 		m.SetSignals(fleet.Signals{CapacityTokens: fleet.Signal{Value: 8e6, Source: fleet.Configured}})
-		book(m, rng, now.Now())
+		book(m, rng, g.clock.Now())
 		members = append(members, m)
+	}
+	g.members = make(map[kv.Target]*fleet.Member, workers)
+	for _, m := range members {
+		g.members[m.Target] = m
 	}
 	g.view = fleet.NewView(members, []fleet.Served{{Model: engine.Model{ID: model}, Members: members}})
 	g.router = route.New(
 		route.Config{Policy: route.Rhizome, Weights: cost.DefaultWeights(), NearTie: route.DefaultMargins(), Article: cost.DefaultArticle(), Seed: 1},
-		route.Deps{Fleet: g, Index: g.index, Approx: index.NewApprox(index.ApproxConfig{Seed: 1}), Clock: now})
+		route.Deps{Fleet: g, Index: g.index, Approx: index.NewApprox(index.ApproxConfig{Seed: 1}), Clock: &g.clock})
 	g.converse(members, promptTokens, rng)
 	return g, nil
 }
@@ -90,25 +99,38 @@ func (g *ground) converse(members []*fleet.Member, promptTokens int, rng *rand.R
 		for i := range tokens {
 			tokens[i] = rng.Uint32N(128_000)
 		}
-		shared := max(0, promptTokens-tailTokens) / blockTokens
+		g.shared = max(0, promptTokens-tailTokens) / blockTokens
 		for turn := range turns {
 			p := request(append([]uint32(nil), tokens...))
-			for i := shared * blockTokens; i < promptTokens; i++ {
+			for i := g.shared * blockTokens; i < promptTokens; i++ {
 				p.Tokens[i] = rng.Uint32N(128_000)
 			}
 			g.prompts = append(g.prompts, p)
 			if turn > 0 {
 				continue
 			}
-			var changes []index.Change
-			for _, k := range p.TokenKeys(prompt.Form{BlockTokens: blockTokens})[:shared] {
-				changes = append(changes, index.Change{Key: k, Tier: kv.HBM, Present: true, Whole: true})
-			}
+			held := p.TokenKeys(prompt.Form{BlockTokens: blockTokens})[:g.shared]
 			for range holders {
-				g.index.Apply(members[rng.IntN(len(members))].Cache().Slot, changes)
+				g.index.Apply(members[rng.IntN(len(members))].Cache().Slot, stored(held))
 			}
 		}
 	}
+}
+
+// stored are the changes by which blocks come into a cache.
+func stored(keys []kv.Key) (changes []index.Change) {
+	for _, k := range keys {
+		changes = append(changes, index.Change{Key: k, Tier: kv.HBM, Present: true, Whole: true})
+	}
+	return changes
+}
+
+// evicted are those by which they leave it again, from the end.
+func evicted(keys []kv.Key) (changes []index.Change) {
+	for _, k := range slices.Backward(keys) {
+		changes = append(changes, index.Change{Key: k, Tier: kv.HBM, Whole: true})
+	}
+	return changes
 }
 
 func request(tokens []uint32) *prompt.Request {

@@ -18,32 +18,54 @@ import (
 // end: so many are in flight beside what the workers had.
 const batch = 32
 
-// place makes one decision and returns how long it took.
-func (g *ground) place(id string, p *prompt.Request) (*route.Decision, time.Duration, error) {
+// settled is how many decisions are made, and how long they go back, before any
+// are measured: what they have promised has ended by then, and as many as can be
+// explained were made.
+const (
+	settledDecisions = 5000
+	settledTime      = 3 * time.Second
+)
+
+// place makes one decision, d, and returns how long it took.
+func (g *ground) place(id string, p *prompt.Request, d *route.Decision) (time.Duration, error) {
+	g.clock.Advance(g.pause)
 	q := route.Query{ID: id, Prompt: p}
 	from := time.Now()
-	d, err := g.router.Decide(q)
-	return d, time.Since(from), err
+	err := g.router.DecideInto(q, d)
+	return time.Since(from), err
 }
 
-// play lets a request get its first token and end.
-func (g *ground) play(d *route.Decision) {
+// play lets a request get its first token and end; its worker tells that it has
+// the end of the prompt, and that it has it no more.
+func (g *ground) play(d *route.Decision, p *prompt.Request) {
 	g.router.FirstByte(d)
+	m, tail := g.members[d.Target], p.TokenKeys(prompt.Form{BlockTokens: blockTokens})[g.shared:]
+	g.index.Apply(m.CacheAt().Slot, stored(tail))
+	m.Told()
+	g.index.Apply(m.CacheAt().Slot, evicted(tail))
 	g.router.Done(d, route.Outcome{Result: route.Completed, Usage: route.Usage{CachedTokens: -1}})
 }
 
 // sample makes decisions for so long, one after the other, of prompts whose keys
 // are known or, with hashing, not.
 func (g *ground) sample(ctx context.Context, budget time.Duration, hashing bool) (took []float64, allocs float64, err error) {
-	var placed [batch]*route.Decision
+	var placed [batch]route.Decision
 	ids := make([]string, 4*batch)
 	for i := range ids {
 		ids[i] = strconv.Itoa(i)
 	}
 	var before, after runtime.MemStats
-	made, warm, until := 0, batch, time.Now().Add(budget)
+	made, warm := 0, batch
+	if budget > time.Millisecond {
+		warm = max(settledDecisions, int(settledTime/g.pause))
+	}
+	took = make([]float64, 0, 1<<17)
 	mallocs := uint64(0)
-	for time.Now().Before(until) || len(took) < 4*batch {
+	var until time.Time
+	for made <= warm || time.Now().Before(until) || len(took) < 4*batch {
+		if made <= warm {
+			until = time.Now().Add(budget)
+		}
 		if err := ctx.Err(); err != nil {
 			return nil, 0, fmt.Errorf("bench decisions: %w", err)
 		}
@@ -56,20 +78,20 @@ func (g *ground) sample(ctx context.Context, budget time.Duration, hashing bool)
 		}
 		runtime.ReadMemStats(&before)
 		for i := range placed {
-			d, t, err := g.place(ids[(made+i)%len(ids)], prompts[(made+i)%len(prompts)])
+			t, err := g.place(ids[(made+i)%len(ids)], prompts[(made+i)%len(prompts)], &placed[i])
 			if err != nil {
 				return nil, 0, fmt.Errorf("bench decisions: %w", err)
 			}
-			if placed[i] = d; made >= warm {
+			if made >= warm {
 				took = append(took, micros(t))
 			}
 		}
 		runtime.ReadMemStats(&after)
-		if made += batch; made > warm {
+		if made += batch; len(took) > 0 {
 			mallocs += after.Mallocs - before.Mallocs
 		}
-		for _, d := range placed {
-			g.play(d)
+		for i := range placed {
+			g.play(&placed[i], prompts[(made-batch+i)%len(prompts)])
 		}
 	}
 	return took, float64(mallocs) / float64(len(took)), nil
@@ -91,14 +113,15 @@ func (g *ground) crowd(ctx context.Context, callers int, budget time.Duration) (
 	for who := range callers {
 		all.Go(func() {
 			var mine []float64
+			var d route.Decision
 			for i := 0; (i == 0 || time.Now().Before(until)) && ctx.Err() == nil; i++ {
-				d, t, err := g.place(strconv.Itoa(who), own[who])
+				t, err := g.place(strconv.Itoa(who), own[who], &d)
 				if err != nil {
 					failed.Store(&err)
 					return
 				}
 				mine = append(mine, micros(t))
-				g.play(d)
+				g.play(&d, own[who])
 			}
 			mu.Lock()
 			defer mu.Unlock()

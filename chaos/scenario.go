@@ -77,7 +77,7 @@ const (
 	EventGap  FaultKind = "gap"       // all events of workers A are lost during For, and can't be replayed
 	Names     FaultKind = "names"     // what the replicas' name leads to changes
 	Expiry    FaultKind = "expiry"    // certificates are replaced, the old ones taken back
-	Expired   FaultKind = "expired"   // certificates of replicas A run out, and are renewed at the end
+	Expired   FaultKind = "expired"   // certificates of replicas A run out, and are renewed by the end
 	Narrow    FaultKind = "narrow"    // replicas A send at most Amount bytes a second
 	Upgrade   FaultKind = "upgrade"   // replicas A start anew one after another, Period apart, with the next minor version of the wire
 )

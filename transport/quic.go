@@ -123,7 +123,9 @@ func (c *quicCarrier) local() netip.AddrPort {
 func (c *quicCarrier) dial(ctx context.Context, p Plane, to netip.AddrPort) (link, error) {
 	settings := quicConfig()
 	settings.HandshakeIdleTimeout = 2 * dialTimeout // ctx ends first, and says more
-	conn, err := c.transport.Dial(ctx, net.UDPAddrFromAddrPort(to), c.gate.client(p), settings)
+	conn, err := first(ctx, handshakeAgain, maxHandshakes, func(ctx context.Context) (*quic.Conn, error) {
+		return c.transport.Dial(ctx, net.UDPAddrFromAddrPort(to), c.gate.client(p), settings)
+	}, func(late *quic.Conn) { _ = late.CloseWithError(0, "another was first") })
 	if err != nil {
 		return nil, explainQUIC(err)
 	}

@@ -75,6 +75,11 @@ func (d *director) between(f *chaos.Fault) (every time.Duration, steps []func() 
 		for _, n := range f.A[min(1, len(f.A)):] {
 			steps = append(steps, func() error { return d.upgrade(n) })
 		}
+	case chaos.Expired:
+		every = max(0, f.For-papersRead)
+		steps = []func() error{func() error {
+			return together(f.A, func(n int) error { return d.c.papers.write(d.c.replicas[n : n+1]) })
+		}}
 	case chaos.Expiry:
 		every = f.For / 2
 		steps = []func() error{d.changePapers}
@@ -140,12 +145,16 @@ func (d *director) fault(f *chaos.Fault) (begin, end func() error, err error) {
 	case chaos.Expiry:
 		return d.addPapers, d.takeBackPapers, nil
 	case chaos.Expired:
-		return each(func(n int) error { return d.c.papers.writeUntil(rs[n:n+1], expireIn) }), each(func(n int) error { return d.c.papers.write(rs[n : n+1]) }), nil
+		return each(func(n int) error { return d.c.papers.writeUntil(rs[n:n+1], expireIn) }), func() error { return nil }, nil
 	case chaos.Upgrade:
 		return func() error { return d.upgrade(f.A[0]) }, func() error { return nil }, nil
 	}
 	return nil, nil, errCantPlay
 }
+
+// papersRead is how long a replica may take to read its new certificate, which is
+// there so much before the end of the fault.
+const papersRead = 5 * time.Second
 
 // expireIn is how long a certificate is good that is about to run out: replicas
 // take no other.

@@ -25,7 +25,7 @@ type chaosCommand struct {
 	Scenario string   `help:"Play these scenarios instead, by name, separated by commas."`
 	Ground   []string `help:"Where to play them: pure, bubble, real, or all. Each scenario is played where it is required." default:"pure,bubble"`
 	Real     bool     `help:"Play them on the real ground as well, which needs root, iproute2 and nftables."`
-	Seeds    int      `help:"Runs of each scenario on the pure ground." default:"1"`
+	Seeds    int      `help:"Runs of each scenario on the pure ground, each from another seed; 0: 20 for the standard suite, else 1." default:"0"`
 	JSON     bool     `help:"Print results as JSON lines; the last one is the summary."`
 	Report   string   `help:"Write a page with timelines to this file." type:"path"`
 	Save     string   `help:"Make failing schedules of the pure ground small and write them into this directory." type:"path"`
@@ -50,7 +50,7 @@ func (c *chaosCommand) Run(sh *shell) error {
 		}
 		return nil
 	}
-	o := chaos.Options{Seeds: c.Seeds}
+	o := chaos.Options{Seeds: c.seeds()}
 	finish := func() {}
 	if load.IsTerminal(sh.stderr) {
 		var step func(int, string)
@@ -74,10 +74,21 @@ func (c *chaosCommand) Run(sh *shell) error {
 	return nil
 }
 
+// standardSeeds is how many runs each scenario of the standard suite has on the
+// pure ground.
+const standardSeeds = 20
+
+func (c *chaosCommand) seeds() int {
+	if c.Seeds == 0 && c.Suite == "standard" && c.Scenario == "" {
+		return standardSeeds
+	}
+	return max(1, c.Seeds)
+}
+
 // chosen returns what is to be played where.
 func (c *chaosCommand) chosen(sh *shell) ([]chaos.Scenario, []chaos.Ground, error) {
-	if c.Seeds < 1 || c.Seeds > 10_000 {
-		return nil, nil, fmt.Errorf("--seeds %d: give 1 to 10000", c.Seeds)
+	if c.Seeds < 0 || c.Seeds > 10_000 {
+		return nil, nil, fmt.Errorf("--seeds %d: give 1 to 10000, or 0 for what suits the suite", c.Seeds)
 	}
 	scenarios, err := chaos.Suite(c.Suite)
 	if c.Scenario != "" {

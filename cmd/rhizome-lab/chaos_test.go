@@ -30,7 +30,7 @@ func TestChaos(t *testing.T) {
 // A ground that can't be played on has not been passed.
 func TestChaosPassesNothingUnplayed(t *testing.T) {
 	for _, args := range [][]string{
-		{"--scenario", "disk-full"}, {"--scenario", "none"}, {"--suite", "none"}, {"--ground", "moon"}, {"--seeds", "0"},
+		{"--scenario", "disk-full"}, {"--scenario", "none"}, {"--suite", "none"}, {"--ground", "moon"}, {"--seeds", "-1"},
 		{"--real", "--scenario", "disk-full", "--rhizome", "none"}, {"--ground", "bubble", "--bubble", "none"},
 	} {
 		if code, out, _ := lab(t, append([]string{"chaos", "--json"}, args...)...); code == 0 {

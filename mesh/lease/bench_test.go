@@ -12,6 +12,7 @@ import (
 
 // Replicas on real sockets agree, and go on when the leader crashes.
 func TestBench(t *testing.T) {
+	t.Parallel()
 	last := 0.0
 	r, err := lease.Bench(t.Context(), lease.BenchConfig{Grants: 300 * time.Millisecond, Idle: 100 * time.Millisecond, Failovers: 1, Progress: func(share float64) { last = share }})
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 // An election is counted as one without need where the leader before is there, and
 // not where it crashed, left or was cut off.
 func TestElectionsWithoutNeed(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		want uint64
 		do   func(p *pond, leader *replica)
@@ -27,6 +28,7 @@ func TestElectionsWithoutNeed(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				p := newPond(t, 3)
 				defer p.close()

@@ -53,6 +53,7 @@ func (p *pond) kept(voters int) bool {
 // nothing left of their former lives, or most of a fleet at once. Nobody is
 // needed, and while a replica is there that knows a lease it is kept.
 func TestBR07_NewAddressesNeedNobody(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		replicas, voters int
 		upheaval         func(p *pond)
@@ -78,6 +79,7 @@ func TestBR07_NewAddressesNeedNobody(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				p := newPond(t, c.replicas)
 				defer p.close()
@@ -104,12 +106,14 @@ func TestBR07_NewAddressesNeedNobody(t *testing.T) {
 // may, and what it did not know of it can't undo: a token that is not the last
 // one is refused.
 func TestBR33_AFormerLeaderGrantsNothing(t *testing.T) {
+	t.Parallel()
 	for name, cut := range map[string]func(p *pond, leader *replica){
 		"cut off": func(p *pond, leader *replica) { p.isolate(leader) },
 		"deaf":    func(p *pond, leader *replica) { p.deafen(leader, false) },
 		"mute":    func(p *pond, leader *replica) { p.deafen(leader, true) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				p := newPond(t, 3)
 				defer p.close()
@@ -172,7 +176,8 @@ func TestBR33_AFormerLeaderGrantsNothing(t *testing.T) {
 					t.Errorf("the former leader's side granted %v after the cut, another one %v after it", g[len(g)-1].Sub(cutAt), succeeded.Sub(cutAt))
 				}
 				mu.Unlock()
-				if former.Status().Leads || former.Fresh() {
+				// One that is only mute hears what the others agree on, and may know it.
+				if former.Status().Leads || former.Fresh() && name != "mute" {
 					t.Errorf("it still believes to lead or to know: %+v", former.Status())
 				}
 				if _, _, err := former.Verified(t.Context(), lease.Key{7}); err == nil {
@@ -197,6 +202,7 @@ func TestBR33_AFormerLeaderGrantsNothing(t *testing.T) {
 // others: who leads stays so, no lease changes, and nobody is put out who was
 // gone for a second.
 func TestBR66_WhoComesBackDisturbsNobody(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newPond(t, 4)
 		defer p.close()
@@ -268,6 +274,7 @@ const forgotten = 130 * time.Second
 
 // A new leader puts nobody out who is late by a second.
 func TestBR66_ANewLeaderPutsNobodyOutAtOnce(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newPond(t, 3)
 		defer p.close()

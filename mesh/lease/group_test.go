@@ -189,6 +189,7 @@ func (p *pond) holder(r *replica, k byte) int {
 // TestGroupForms: three replicas agree with each other, whichever proposes, and
 // a fourth knows all of it without a vote.
 func TestGroupForms(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newPond(t, 4)
 		defer p.close()
@@ -219,6 +220,7 @@ func TestGroupForms(t *testing.T) {
 // TestVotersFollowTheFleet: from one to five and back, by goodbyes and crashes,
 // and no lease is lost.
 func TestVotersFollowTheFleet(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newPond(t, 1)
 		defer p.close()
@@ -249,6 +251,7 @@ func TestVotersFollowTheFleet(t *testing.T) {
 // TestQuorumIsLostForGood: a new generation begins from what is left, on the
 // replica that knows most.
 func TestQuorumIsLostForGood(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newPond(t, 4)
 		defer p.close()
@@ -275,8 +278,10 @@ func TestQuorumIsLostForGood(t *testing.T) {
 // TestAllRestartAtOnce: at new addresses, with what was saved; and once with
 // nothing.
 func TestAllRestartAtOnce(t *testing.T) {
+	t.Parallel()
 	for _, saved := range []bool{true, false} {
 		t.Run(fmt.Sprintf("saved=%v", saved), func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				p := newPond(t, 3)
 				defer p.close()
@@ -307,6 +312,7 @@ func TestAllRestartAtOnce(t *testing.T) {
 // TestClustersMeet: after a split in which both sides went on, one cluster stays,
 // with the leases of both; what one side ended the other does not revive.
 func TestClustersMeet(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := newPond(t, 5)
 		defer p.close()
@@ -345,8 +351,10 @@ func TestClustersMeet(t *testing.T) {
 // TestTablesAreEqualSoonAfterACut: a voter that was cut off has the others' table
 // within 2 s of membership being whole, however long it was away.
 func TestTablesAreEqualSoonAfterACut(t *testing.T) {
+	t.Parallel()
 	for _, away := range []time.Duration{5 * time.Second, 20 * time.Second, 60 * time.Second} {
 		t.Run(away.String(), func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				p := newPond(t, 3)
 				defer p.close()

@@ -37,12 +37,14 @@ type played struct {
 	errs    []error
 }
 
-// misfortunes are what happens to replicas. Of the first four a cluster lives on;
-// of the others it ends, or has another beside it.
-var misfortunes = []struct {
+// misfortune is what happens to replicas.
+type misfortune struct {
 	what string
 	do   func(p *played)
-}{
+}
+
+// The mild misfortunes a cluster survives.
+var mild = []misfortune{
 	{"splits", func(p *played) {
 		all := p.shuffled()
 		cut := 1 + p.rand.IntN(len(all)-1)
@@ -65,20 +67,33 @@ var misfortunes = []struct {
 		}
 		time.Sleep(3 * time.Second)
 	}},
+}
+
+// Of the grave ones it ends, or has another beside it.
+var grave = []misfortune{
 	{"quorums killed", func(p *played) {
 		p.replace(p.shuffled()[:3]...)
 		p.slowly(15 * time.Second)
 	}},
 	{"long splits", func(p *played) {
+		// Of four three vote, so one half has a quorum, and the other begins anew
+		// after 10 s.
+		p.end(false, p.shuffled()[0])
+		p.moved()
+		p.within(60*time.Second, "three vote", func() bool { return agreed(3, p.all...) })
 		all := p.shuffled()
 		p.split(all[:2], all[2:])
-		p.slowly(75 * time.Second)
+		p.slowly(20 * time.Second)
+		p.heal()
+		p.add(nil)
 	}},
 	{"splits of all quorums", func(p *played) {
+		// Five vote, and of the four that are left no half has a quorum.
 		all := p.shuffled()
 		p.remove(all[0])
+		p.slowly(5 * time.Second)
 		p.split(all[1:3], all[3:])
-		p.slowly(75 * time.Second)
+		p.slowly(20 * time.Second)
 		p.heal()
 		p.add(nil)
 	}},
@@ -92,8 +107,6 @@ var misfortunes = []struct {
 		p.slowly(10 * time.Second)
 	}},
 }
-
-const mild = 4 // of the misfortunes
 
 func (p *played) shuffled() []*replica {
 	all := slices.Clone(p.all)
@@ -201,17 +214,17 @@ func (p *played) sees(a, b *replica) bool {
 	return !slices.ContainsFunc(p.sides, func(side []*replica) bool { return slices.Contains(side, a) != slices.Contains(side, b) })
 }
 
-// play runs clients against five replicas in misfortune: some mild ones, and one
-// that ends a cluster in between.
-func play(t *testing.T, seed uint64) (p *played) {
+// play runs clients against five replicas in misfortune: some mild ones, and a
+// grave one in between.
+func play(t *testing.T, seed uint64, times int) (p *played) {
 	synctest.Test(t, func(t *testing.T) {
 		p = begin(t, 5, seed)
 		defer p.close()
-		grave := p.rand.IntN(4)
-		for i := range 4 {
-			m := misfortunes[p.rand.IntN(mild)]
-			if i == grave {
-				m = misfortunes[mild+int(seed)%(len(misfortunes)-mild)]
+		worst := p.rand.IntN(times)
+		for i := range times {
+			m := mild[p.rand.IntN(len(mild))]
+			if i == worst {
+				m = grave[int(seed)%len(grave)]
 			}
 			p.happen[m.what]++
 			m.do(p)
@@ -274,42 +287,50 @@ func (p *played) over() {
 // where a cluster ended and another began from a copy. RHIZOME_TEST_SEEDS plays
 // more than the 20 histories of a normal run.
 func TestHistoriesAreLinearizable(t *testing.T) {
-	seeds := 20
+	t.Parallel()
+	seeds, times := 20, 4
 	if raceEnabled {
-		seeds = 4 // each is eight times as slow; make test-histories plays all
+		seeds, times = len(grave), 2 // each is eight times as slow; make test-histories plays all
 	}
 	if s := os.Getenv("RHIZOME_TEST_SEEDS"); s != "" {
 		seeds, _ = strconv.Atoi(s)
 	}
+	var mu sync.Mutex
 	ops, unknown, happened := 0, 0, map[string]int{}
-	for _, m := range misfortunes {
+	for _, m := range slices.Concat(mild, grave) {
 		happened[m.what] = 0
 	}
-	for seed := range seeds {
-		p := play(t, uint64(seed))
-		for _, o := range p.ops {
-			if o.out.unknown {
-				unknown++
-			}
+	t.Run("seeds", func(t *testing.T) {
+		for seed := range seeds {
+			t.Run(strconv.Itoa(seed), func(t *testing.T) {
+				t.Parallel()
+				p := play(t, uint64(seed), times)
+				for _, err := range append(p.errs, p.judge()) {
+					if err != nil {
+						t.Error(err)
+					}
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				for _, o := range p.ops {
+					if o.out.unknown {
+						unknown++
+					}
+				}
+				ops += len(p.ops)
+				for what, n := range p.happen { // order-free: sums
+					happened[what] += n
+				}
+			})
 		}
-		ops += len(p.ops)
-		for what, n := range p.happen { // order-free: sums
-			happened[what] += n
-		}
-		if err := p.judge(); err != nil {
-			t.Errorf("seed %d: %v", seed, err)
-		}
-		for _, err := range p.errs {
-			t.Errorf("seed %d: %v", seed, err)
-		}
-	}
+	})
 	t.Logf("%d operations in %d histories, %d of them with an unknown end; %v", ops, seeds, unknown, happened)
 	for _, what := range slices.Sorted(maps.Keys(happened)) {
 		if happened[what] == 0 && seeds >= 20 {
 			t.Errorf("there were no %s", what)
 		}
 	}
-	if ops < 500*seeds {
+	if ops < 150*times*seeds {
 		t.Errorf("only %d operations", ops)
 	}
 }

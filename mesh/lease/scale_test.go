@@ -10,6 +10,7 @@ import (
 // TestManyComeAndGo: one replica becomes many, five of which vote, and all but
 // two of them go at once.
 func TestManyComeAndGo(t *testing.T) {
+	t.Parallel()
 	many := 50
 	if raceEnabled {
 		many = 12

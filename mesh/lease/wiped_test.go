@@ -13,8 +13,10 @@ import (
 // show it. Under a name of its own, which is what a Group gives it, nothing is
 // wrong.
 func TestAWipedVoterIsFound(t *testing.T) {
+	t.Parallel()
 	for name, wiped := range map[string]bool{"wiped, under its old name": true, "under a name of its own": false} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				p := begin(t, 3, 1)
 				defer p.close()
@@ -53,6 +55,7 @@ func TestAWipedVoterIsFound(t *testing.T) {
 
 // What the judge of histories takes and refuses.
 func TestTheJudgeOfHistories(t *testing.T) {
+	t.Parallel()
 	const old, anew = lease.Cluster(1), lease.Cluster(2)
 	token := func(gen, index uint64) lease.Token { return lease.Token{Gen: gen, Index: index} }
 	grant := func(in lease.Cluster, expect lease.Token, gives held, call int64) op {

@@ -38,8 +38,8 @@ type History struct {
 	IdealTTFT time.Duration
 	// End is when the run was over.
 	End time.Duration
-	// Stalled is for how long the machine had no time for the run, at most; 0 where
-	// time is virtual.
+	// Stalled is for how long the machine had no time for the run, or for a fault to
+	// begin or end, at most; 0 where time is virtual.
 	Stalled time.Duration
 }
 

@@ -34,6 +34,7 @@ type director struct {
 	mu        sync.Mutex // guards all below, and the network's rules
 	weather   weather
 	happening []chaos.Happening
+	late      time.Duration // until a cut was made, or was over, at most
 }
 
 // errCantPlay says that the ground has no such fault.
@@ -198,19 +199,22 @@ func together(all []int, do func(n int) error) error {
 func (d *director) cut(f *chaos.Fault, bothWays, on bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var errs []error
+	var ways []way
 	for _, a := range f.A {
 		for b := range d.s.Replicas {
 			if f.B != nil && !slices.Contains(f.B, b) || f.B == nil && slices.Contains(f.A, b) {
 				continue
 			}
-			errs = append(errs, d.c.net.cut(a, b, on))
+			ways = append(ways, way{a, b})
 			if bothWays {
-				errs = append(errs, d.c.net.cut(b, a, on))
+				ways = append(ways, way{b, a})
 			}
 		}
 	}
-	return errors.Join(errs...)
+	began := d.c.now()
+	err := d.c.net.cut(ways, on)
+	d.late = max(d.late, d.c.now()-began)
+	return err
 }
 
 // flap cuts a link that comes and goes, unless it is so already.

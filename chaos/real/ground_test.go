@@ -179,13 +179,13 @@ func TestCutsAndTheSwitch(t *testing.T) {
 	for _, address := range []func(int, int) string{replicaAddress, tunnelAddress} {
 		a, b := listen(t, n.replicas[0], address(0, 0)), listen(t, n.replicas[1], address(1, 0))
 		a.meets(t, b)
-		if err := n.cut(0, 1, true); err != nil {
+		if err := n.cut([]way{{0, 1}}, true); err != nil {
 			t.Fatal(err)
 		}
 		if a.reaches(t, b, 100) || !b.reaches(t, a, 100) {
 			t.Errorf("%s is cut off %s, and that is not what is seen", a.address, b.address)
 		}
-		if err := n.cut(0, 1, false); err != nil {
+		if err := n.cut([]way{{0, 1}}, false); err != nil {
 			t.Fatal(err)
 		}
 		if !a.reaches(t, b, 100) {

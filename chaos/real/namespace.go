@@ -41,10 +41,12 @@ func (s *namespace) ip(args ...string) error {
 	return err
 }
 
-// run runs a program in the namespace.
+// run runs a program in the namespace, which the thread that starts it is in.
 func (s *namespace) run(input, name string, args ...string) error {
-	_, err := command(input, "ip", append([]string{"netns", "exec", s.name, name}, args...)...)
-	return err
+	return s.do(func() error {
+		_, err := command(input, name, args...)
+		return err
+	})
 }
 
 // rule replaces the namespace's rules for packets.

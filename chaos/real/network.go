@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -118,12 +119,19 @@ func (n *network) move(replica, life int, tunnel bool) error {
 	return s.ip("addr", "add", tunnelAddress(replica, life)+"/16", "dev", tunnelDevice)
 }
 
-// cut sets whether packets from one replica to another are dropped.
-func (n *network) cut(from, to int, more bool) error {
-	if n.rules.cut(from, to, more) {
-		return n.replicas[to].rule(n.rules.text(to))
+// way is the one from a replica to another.
+type way struct{ from, to int }
+
+// cut adds or takes away a reason to drop what goes such ways. All receivers are
+// told at once, so that a cut begins and ends everywhere at about the same time.
+func (n *network) cut(ways []way, more bool) error {
+	var changed []int
+	for _, w := range ways {
+		if n.rules.cut(w.from, w.to, more) && !slices.Contains(changed, w.to) {
+			changed = append(changed, w.to)
+		}
 	}
-	return nil
+	return together(changed, func(to int) error { return n.replicas[to].rule(n.rules.text(to)) })
 }
 
 // narrow lets a replica send so many bytes a second at most; 0 for no limit.

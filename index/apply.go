@@ -35,13 +35,29 @@ func unvouched(c Change) bool { return !c.Whole && c.Group == 0 && c.Tier == kv.
 // processor then waits for all of them at once and not for one after the other.
 const lookahead = 16
 
+// ahead is where the next blocks are, up to lookahead of them.
+type ahead struct {
+	shards [lookahead]*shard
+	places [lookahead]place
+}
+
+// put notes the i-th block and has it fetched.
+func (a *ahead) put(x *Index, i int, group uint16, k kv.Key) {
+	a.shards[i], a.places[i] = x.at(group, k)
+	a.shards[i].fetch(a.places[i])
+}
+
+func (a *ahead) fetch(x *Index, keys []kv.Key) {
+	for i, k := range keys {
+		a.put(x, i, 0, k)
+	}
+}
+
 // applySome applies up to lookahead changes.
 func (x *Index) applySome(s Slot, changes []Change) {
-	var shards [lookahead]*shard
-	var places [lookahead]place
+	var at ahead
 	for i := range changes {
-		shards[i], places[i] = x.at(changes[i].Group, changes[i].Key)
-		shards[i].fetch(places[i])
+		at.put(x, i, changes[i].Group, changes[i].Key)
 	}
 	for i := range changes {
 		c := &changes[i]
@@ -49,9 +65,9 @@ func (x *Index) applySome(s Slot, changes []Change) {
 			continue
 		}
 		if bit := holder(c.Tier.Mask()); c.Present {
-			x.change(shards[i], places[i], s, bit, 0)
+			x.change(at.shards[i], at.places[i], s, bit, 0)
 		} else {
-			x.change(shards[i], places[i], s, 0, bit)
+			x.change(at.shards[i], at.places[i], s, 0, bit)
 		}
 	}
 }
@@ -66,11 +82,4 @@ func (x *Index) change(sh *shard, at place, s Slot, set, clear holder) (prior ho
 		return 0, false
 	}
 	return sh.update(at, s, set, clear, &x.budget)
-}
-
-// update sets and clears bits of a block's holder s and returns the bits it
-// had. ok is false if s isn't open or the budget refused it.
-func (x *Index) update(s Slot, group uint16, k kv.Key, set, clear holder) (prior holder, ok bool) {
-	sh, at := x.at(group, k)
-	return x.change(sh, at, s, set, clear)
 }

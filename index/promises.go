@@ -27,12 +27,13 @@ type promises struct {
 	blocks  int                              // in them
 	refused uint64
 	spare   []*ticket // to use again
+	spares  int       // keys that these have room for
 }
 
 const (
-	// maxSpare bounds the tickets kept to be used again, and maxSpareKeys what each
-	// may have room for.
-	maxSpare, maxSpareKeys = 1024, 256
+	// maxSpare bounds the tickets kept to be used again, and maxSpareKeys what all
+	// of them have room for together: 8 MiB.
+	maxSpare, maxSpareKeys = 1024, 1 << 20
 )
 
 // of returns the promises of a slot.
@@ -50,6 +51,7 @@ func (p *promises) ticket() *ticket {
 	if n := len(p.spare); n > 0 {
 		t := p.spare[n-1]
 		p.spare = p.spare[:n-1]
+		p.spares -= cap(t.keys)
 		return t
 	}
 	return new(ticket)
@@ -57,9 +59,10 @@ func (p *promises) ticket() *ticket {
 
 // discard takes back a ticket that is over.
 func (p *promises) discard(t *ticket) {
-	if len(p.spare) < maxSpare && cap(t.keys) <= maxSpareKeys {
+	if len(p.spare) < maxSpare && p.spares+cap(t.keys) <= maxSpareKeys {
 		*t = ticket{keys: t.keys[:0]}
 		p.spare = append(p.spare, t)
+		p.spares += cap(t.keys)
 	}
 }
 
@@ -99,13 +102,17 @@ func (x *Index) Begin(s Slot, keys []kv.Key, deadline clock.Instant) Ticket {
 	t, blocks := p.ticket(), p.of(s)
 	t.no, t.slot, t.deadline = p.last+1, s, deadline
 	t.keys = slices.Grow(t.keys, len(keys))
+	var at ahead
 	for i, k := range keys {
+		if i%lookahead == 0 {
+			at.fetch(x, keys[i:min(i+lookahead, len(keys))])
+		}
 		prior, ok := holder(0), p.blocks < p.max
 		if !ok {
 			_, ok = blocks[k]
 		}
 		if ok {
-			prior, ok = x.update(s, 0, k, promised, 0)
+			prior, ok = x.change(at.shards[i%lookahead], at.places[i%lookahead], s, promised, 0)
 		}
 		if !ok {
 			p.refused += uint64(len(keys) - i)
@@ -216,7 +223,11 @@ func (x *Index) end(t *ticket) {
 	heap.Remove(&p.queue, t.at)
 	delete(p.tickets, t.no)
 	blocks := p.slots[t.slot]
-	for _, k := range t.keys {
+	var at ahead
+	for i, k := range t.keys {
+		if i%lookahead == 0 {
+			at.fetch(x, t.keys[i:min(i+lookahead, len(t.keys))])
+		}
 		c, ok := blocks[k]
 		if !ok || c.first > t.no {
 			continue
@@ -227,7 +238,7 @@ func (x *Index) end(t *ticket) {
 		}
 		delete(blocks, k)
 		p.blocks--
-		x.update(t.slot, 0, k, 0, promised)
+		x.change(at.shards[i%lookahead], at.places[i%lookahead], t.slot, 0, promised)
 	}
 	p.discard(t)
 }

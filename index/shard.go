@@ -184,7 +184,9 @@ func (sh *shard) update(at place, s Slot, set, clear holder, b *budget) (prior h
 	h := holder(s)<<markBits | marks
 	switch {
 	case held && marks != 0:
-		v[j] = h
+		if v[j] != h { // others may have the line, and need not lose it
+			v[j] = h
+		}
 		return prior, true
 	case held:
 		sh.remove(bu, c, j, b)

@@ -44,14 +44,16 @@ func TestDemoRestartsAWorker(t *testing.T) {
 			}
 		})
 	}
-	g := newGround()
-	defer g.net.close()
-	var out bytes.Buffer
-	cfg := g.config(&out)
-	cfg.RestartWorkerAfter, cfg.Duration = time.Millisecond, time.Millisecond
-	if _, err := Demo(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "can't be restarted") {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		g := newGround()
+		defer g.net.close()
+		var out bytes.Buffer
+		cfg := g.config(&out)
+		cfg.RestartWorkerAfter, cfg.Duration = time.Millisecond, time.Second
+		if _, err := Demo(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "can't be restarted") {
+			t.Error(err)
+		}
+	})
 }
 
 // The router ends when no request is under way, conversations wait until the

@@ -95,10 +95,9 @@ func (r *Registry) obey(key, row string) {
 		return
 	}
 	rd := wire.NewReader([]byte(row))
-	if rd.Array(1) != orderFields {
-		return
-	}
+	n := rd.Array(1)
 	removed, drained, line, host := rd.Bool(), rd.Bool(), rd.String(maxLineBytes), rd.String(maxTextBytes)
+	rd.Skip(n - orderFields)
 	if rd.End() != nil || r.decisions() >= discover.MaxWorkers && (removed || drained || line != "") {
 		return
 	}

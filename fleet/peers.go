@@ -218,10 +218,12 @@ var errElsewhere = errors.New("it is named by a loopback address of another host
 
 func (r *Registry) readRecord(record []byte) (f discover.Found, err error) {
 	rd := wire.NewReader(record)
-	if n := rd.Array(1); n != recordFields {
+	n := rd.Array(1)
+	if n < recordFields {
 		return f, fmt.Errorf("a record of %d fields, want %d", n, recordFields)
 	}
 	line, instance, draining, host := rd.String(maxLineBytes), rd.String(maxTextBytes), rd.Bool(), rd.String(maxTextBytes)
+	rd.Skip(n - recordFields)
 	if err := rd.End(); err != nil {
 		return f, err
 	}

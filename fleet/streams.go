@@ -254,7 +254,8 @@ func (fw *follower) hear(writer core.Replica, value []byte) {
 		return
 	}
 	r := wire.NewReader(value)
-	if r.Array(1) != cacheFields {
+	n := r.Array(1)
+	if n < cacheFields {
 		return
 	}
 	live, block, step := r.Bool(), int(r.Uint(maxBlockTokens)), int(r.Uint(math.MaxInt32))
@@ -265,6 +266,7 @@ func (fw *follower) hear(writer core.Replica, value []byte) {
 			groups[g.ID] = g
 		}
 	}
+	r.Skip(n - cacheFields)
 	if r.End() != nil || reader == "" && !live {
 		return
 	}

@@ -94,7 +94,8 @@ func (s *places) hear(_ core.Replica, id string, value *crdt.PageItem) {
 	}
 	target, known := core.TargetOf(r.String(maxPlaceBytes))
 	p := place{id: id, target: target, model: r.String(maxPlaceBytes), named: r.String(maxPlaceBytes), process: r.String(maxPlaceBytes), until: clock.Instant(value.Until)}
-	if r.Err() == nil && known && (n > placeFields || r.End() == nil) {
+	r.Skip(n - placeFields)
+	if r.End() == nil && known {
 		s.keep(p)
 	}
 }

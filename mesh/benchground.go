@@ -96,7 +96,7 @@ func (g *benchGround) addLight(ctx context.Context, i int, run *convergence) err
 		n.accept(ctx, &streams)
 		streams.Wait()
 	})
-	g.nodes[0].join(ctx, &g.work, e.Self().Boot, e.Self().Addr)
+	g.nodes[0].join(ctx, &g.work, e.Self().Boot, e.Self().Addr, Minor)
 	return nil
 }
 

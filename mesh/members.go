@@ -51,13 +51,24 @@ func (n *Node) membership() *memberlist.Config {
 
 // meta is what a member tells of itself: its Minor, and whether it is about to
 // leave. Membership's events don't tell a goodbye from a death.
-type meta struct{ leaving atomic.Bool }
+type meta struct {
+	minor   byte
+	leaving atomic.Bool
+}
 
 func (m *meta) NodeMeta(int) []byte {
 	if m.leaving.Load() {
-		return []byte{minor(), 1}
+		return []byte{m.minor, 1}
 	}
-	return []byte{minor(), 0}
+	return []byte{m.minor, 0}
+}
+
+// minorOf is the minor version in a member's meta; 0 where it tells none.
+func minorOf(meta []byte) byte {
+	if len(meta) == 0 {
+		return 0
+	}
+	return meta[0]
 }
 
 // leaves reports whether a member's meta says that it is about to leave.
@@ -92,7 +103,7 @@ func (n *Node) follow(ctx context.Context, wg *sync.WaitGroup) {
 			addr := netip.AddrPortFrom(addrOf(e.Node.Addr), e.Node.Port)
 			switch e.Event {
 			case memberlist.NodeJoin, memberlist.NodeUpdate:
-				n.join(ctx, wg, e.Node.Name, addr)
+				n.join(ctx, wg, e.Node.Name, addr, minorOf(e.Node.Meta))
 			case memberlist.NodeLeave:
 				n.leave(e.Node.Name, addr, leaves(e.Node.Meta))
 			}
@@ -105,7 +116,7 @@ func addrOf(ip net.IP) netip.Addr {
 	return a.Unmap()
 }
 
-func (n *Node) join(ctx context.Context, wg *sync.WaitGroup, name string, addr netip.AddrPort) {
+func (n *Node) join(ctx context.Context, wg *sync.WaitGroup, name string, addr netip.AddrPort, minor byte) {
 	n.known.here(addr, name)
 	n.mu.Lock()
 	old := n.lanes[name]
@@ -116,13 +127,17 @@ func (n *Node) join(ctx context.Context, wg *sync.WaitGroup, name string, addr n
 	laneCtx, cancel := context.WithCancel(ctx)
 	l := &lane{name: name, addr: addr, cancel: cancel}
 	n.lanes[name] = l
-	n.memberHere(name, addr)
+	n.memberHere(name, addr, minor)
+	least := n.leastMinor()
 	n.mu.Unlock()
 	if old != nil {
 		old.cancel()
 		n.known.left(old.addr, name) // it moved: nobody is there to be looked for
 	} else {
 		n.deps.Log.Info("a replica is here", "peer", name, "addr", addr)
+		if minor != n.meta.minor {
+			n.deps.Log.Warn("replicas speak different minor versions of the mesh's protocol; what only the later one has is not used", "peer", name, "its", minor, "ours", n.meta.minor, "used", least)
+		}
 	}
 	n.Do(func(now clock.Instant, c *core.Core) { c.Alive(now, name) })
 	n.membersChanged()

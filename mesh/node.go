@@ -110,7 +110,7 @@ func New(cfg Config, deps Deps) (*Node, error) {
 	}
 	coreCfg := cfg.Core(name, deps.StreamLog, deps.Seed)
 	coreCfg.Joining = deps.Endpoint != nil || deps.Joining
-	n.core = core.New(coreCfg, &n.ears)
+	n.core, n.meta.minor = core.New(coreCfg, &n.ears), minor()
 	return n, nil
 }
 
@@ -234,7 +234,7 @@ func (n *Node) receive(in *transport.Inbound) {
 		}
 		n.Do(func(now clock.Instant, c *core.Core) { err = c.Receive(now, in.Peer().Boot, frame) })
 		if err != nil {
-			n.deps.Log.Warn("a peer does not speak this version of the mesh's protocol; its stream is closed", "peer", in.Peer(), "err", err)
+			n.deps.Log.Warn("a peer does not speak this version of the mesh's protocol; its stream is closed", "peer", in.Peer(), "its_minor", n.minorOf(in.Peer().Boot), "our_minor", n.meta.minor, "err", err)
 			return
 		}
 	}

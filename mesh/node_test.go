@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -30,6 +31,8 @@ type pond struct {
 	addrs []netip.AddrPort
 	nodes []*swimmer
 	lives int
+	minor byte         // of those who start from now on; 0: as it is
+	log   slog.Handler // theirs; nil: none
 }
 
 // swimmer is a replica that can be stopped and started.
@@ -97,10 +100,15 @@ func (p *pond) startAs(i int, cfg Config) *swimmer {
 		p.t.Fatal(err)
 	}
 	s := &swimmer{heard: &heard{}, endpoint: e, done: make(chan struct{})}
-	s.Node, err = New(cfg, Deps{Endpoint: e, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Seed: uint64(i)})
+	log := slog.New(slog.DiscardHandler)
+	if p.log != nil {
+		log = slog.New(p.log)
+	}
+	s.Node, err = New(cfg, Deps{Endpoint: e, Clock: clock.Real(), Log: log, Seed: uint64(i)})
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	s.meta.minor = cmp.Or(p.minor, Minor)
 	s.HearPage(core.Loads, s.heard.page)
 	s.HearTold(core.Agreed, s.heard.word)
 	var ctx context.Context

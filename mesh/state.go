@@ -14,6 +14,10 @@ type State struct {
 	Replica string `json:"replica,omitempty"`
 	Address string `json:"address,omitempty"`
 	Cluster string `json:"cluster,omitempty"`
+	// Minor is the version of the protocol that it speaks within the major one,
+	// LeastMinor the least that a member does: what a later one has is not used.
+	Minor      byte `json:"minor"`
+	LeastMinor byte `json:"least_minor"`
 	// Warm says that it has caught up with a peer once, or has looked for one
 	// everywhere and found none.
 	Warm bool `json:"warm"`
@@ -69,6 +73,8 @@ type Member struct {
 	// Alive says that it is a member, Up that a connection to it stands.
 	Alive bool `json:"alive"`
 	Up    bool `json:"up"`
+	// Minor is the version of the protocol that it speaks within the major one.
+	Minor byte `json:"minor"`
 	// SilentSeconds is how long ago it sent anything.
 	SilentSeconds float64 `json:"silent_seconds"`
 	// Wants is how many things it asked for and was not sent yet.
@@ -111,7 +117,7 @@ func (n *Node) State() (s State) {
 		Members: []Member{},
 		Enabled: true, Replica: self.Boot, Address: self.Addr.String(), Cluster: n.cfg.Transport.Cluster, Warm: n.warm(),
 		SentBytes: make(map[string]uint64), SentPageBytes: make(map[string]uint64), Pages: make(map[string]int),
-		TableRows: make(map[string]int), Addresses: n.known.size(),
+		TableRows: make(map[string]int), Addresses: n.known.size(), Minor: n.meta.minor,
 		QueuedBytes: n.queued.Load(), MaxQueueBytes: n.cfg.MaxQueueBytes, DroppedFrames: n.dropped.Load(),
 	}
 	n.Do(func(now clock.Instant, c *core.Core) {
@@ -120,8 +126,12 @@ func (n *Node) State() (s State) {
 			if l := n.lanes[p.Name]; l != nil {
 				m.Address = l.addr.String()
 			}
+			if known := n.members[p.Name]; known != nil {
+				m.Minor = known.Minor
+			}
 			s.Members = append(s.Members, m)
 		}
+		s.LeastMinor = n.leastMinor()
 		s.count(c)
 	})
 	return s

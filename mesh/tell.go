@@ -39,6 +39,8 @@ type Peer struct {
 	// Up says that a connection to it stands. Membership may have word of a replica
 	// by others while none does.
 	Up bool
+	// Minor is the version of the protocol that it speaks within the major one.
+	Minor byte
 	// Since is when it came, or was missed.
 	Since clock.Instant
 }
@@ -81,13 +83,42 @@ func (n *Node) membersChanged() {
 }
 
 // memberHere and memberGone need mu.
-func (n *Node) memberHere(name string, addr netip.AddrPort) {
+func (n *Node) memberHere(name string, addr netip.AddrPort, minor byte) {
 	p := n.members[name]
 	if p == nil || !p.Alive {
 		p = &Peer{Name: name, Alive: true, Since: n.deps.Clock.Now()}
 		n.members[name] = p
 	}
-	p.Addr = addr
+	p.Addr, p.Minor = addr, minor
+}
+
+// LeastMinor returns the least minor version that a member speaks, this replica
+// included: what a later one adds to the protocol is not to be used.
+func (n *Node) LeastMinor() byte {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.leastMinor()
+}
+
+// minorOf returns the minor version of a replica; 0 for one that is not known.
+func (n *Node) minorOf(name string) byte {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if p := n.members[name]; p != nil {
+		return p.Minor
+	}
+	return 0
+}
+
+// leastMinor needs mu.
+func (n *Node) leastMinor() byte {
+	least := n.meta.minor
+	for _, p := range n.members { // order-free: a minimum
+		if p.Alive {
+			least = min(least, p.Minor)
+		}
+	}
+	return least
 }
 
 func (n *Node) memberGone(name string, left bool) {

@@ -14,6 +14,7 @@ import (
 	"math"
 
 	"github.com/vmihailenco/msgpack/v5"
+	"github.com/vmihailenco/msgpack/v5/msgpcode"
 )
 
 // Writer appends values to a buffer. The zero value is ready.
@@ -191,3 +192,30 @@ func (r *Reader) Data(most int) []byte {
 
 // String reads a string of at most that many bytes.
 func (r *Reader) String(most int) string { return string(r.Data(most)) }
+
+// Skip reads over so many values, whatever they are: those that a later version
+// appended.
+func (r *Reader) Skip(values int) {
+	for left := values; left > 0 && r.err == nil; left-- { // a peer's nesting is not to be ours
+		switch code := read(r, r.msgpack.PeekCode); {
+		case msgpcode.IsFixedArray(code), code == msgpcode.Array16, code == msgpcode.Array32:
+			left += r.Array(1)
+		case msgpcode.IsFixedMap(code), code == msgpcode.Map16, code == msgpcode.Map32:
+			n := read(r, r.msgpack.DecodeMapLen)
+			if r.err == nil && (n < 0 || n > r.bytes.Len()) {
+				r.err = fmt.Errorf("a map of %d in %d bytes", n, r.bytes.Len())
+				return
+			}
+			left += 2 * n
+		case msgpcode.IsString(code), msgpcode.IsBin(code):
+			r.Data(math.MaxInt)
+		case msgpcode.IsExt(code):
+			r.Fail(errors.New("an extension type"))
+		case r.err == nil:
+			r.err = r.msgpack.Skip()
+			if r.err == io.EOF {
+				r.err = io.ErrUnexpectedEOF
+			}
+		}
+	}
+}

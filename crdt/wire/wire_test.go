@@ -54,3 +54,44 @@ func TestReadsWithinBounds(t *testing.T) {
 		}
 	}
 }
+
+// What a later version appended is read over, whatever it is; and however deep a
+// peer nests, it is not the stack that says so.
+func TestSkips(t *testing.T) {
+	w := NewWriter(nil)
+	w.Array(3)
+	w.Uint(1)
+	w.Array(2)
+	w.String("x")
+	w.Array(0)
+	w.Float(2.5)
+	w.Bool(true)
+	w.Data([]byte{1, 2, 3})
+	w.Int(-7)
+	b := append(w.Bytes(), 0xc0, 0x81, 0x01, 0x92, 0x02, 0x03, 0x09) // nil, {1: [2, 3]}, and the last
+	r := NewReader(b)
+	if r.Skip(6); r.Uint(100) != 9 || r.End() != nil {
+		t.Errorf("%v, %d bytes left", r.Err(), r.Left())
+	}
+	if r := NewReader(b[:len(b)-3]); true {
+		if r.Skip(6); r.Err() == nil {
+			t.Error("it skipped what is not there")
+		}
+	}
+	deep := make([]byte, 1<<20)
+	for i := range deep {
+		deep[i] = 0x91
+	}
+	if r := NewReader(append(deep, 0x01)); true {
+		if r.Skip(1); r.End() != nil {
+			t.Errorf("nested deeply: %v", r.Err())
+		}
+	}
+	for _, bad := range [][]byte{{0xd4, 0, 0}, {0xdf, 0xff, 0xff, 0xff, 0xff}, {0xc6, 0xff, 0xff, 0xff, 0xff}, {0xc1}} {
+		if r := NewReader(bad); true {
+			if r.Skip(1); r.Err() == nil {
+				t.Errorf("% x is skipped", bad)
+			}
+		}
+	}
+}

@@ -28,7 +28,11 @@ import (
 //	told       topic, words
 //
 // An id is worker, rank, source, boot. Types and fields are those of one major
-// version of the protocol; a peer that sends others is cut off.
+// version of the protocol. A later minor version may append fields to frames and
+// to what replicas say of themselves, and add kinds of pages, tables and topics:
+// who doesn't know them reads over them. It uses what would change the meaning of
+// what is there, or a new type of frame or operation, only while all members have
+// that version: a peer that sends those to one that doesn't know them is cut off.
 type frameType uint8
 
 const (
@@ -82,19 +86,25 @@ func (c *Core) Receive(now clock.Instant, from string, frame []byte) error {
 	if r.Err() == nil {
 		c.receive(now, p, t, n-1, r)
 	}
+	if fields, fixed := frameFields[t]; fixed {
+		r.Skip(n - 1 - fields)
+	}
 	if err := r.End(); err != nil {
 		return fmt.Errorf("%w: type %d of %d bytes from %s: %w", ErrFrame, t, len(frame), from, err)
 	}
 	return nil
 }
 
+// frameFields are how many fields this version knows of a type, where they are not
+// a list of things alike.
+var frameFields = map[frameType]int{
+	frameNumbers: 2, framePage: 4, frameVector: 4, frameWant: 5, frameWantPage: 5,
+	frameWantRows: 1, framePiece: 7, frameSnapshot: 8, frameLost: 6, frameDenied: 6,
+	frameTold: 2,
+}
+
 func (c *Core) receive(now clock.Instant, p *peer, t frameType, n int, r *wire.Reader) {
-	fields := map[frameType]int{
-		frameNumbers: 2, framePage: 4, frameVector: 4, frameWant: 5, frameWantPage: 5,
-		frameWantRows: 1, framePiece: 7, frameSnapshot: 8, frameLost: 6, frameDenied: 6,
-		frameTold: 2,
-	}
-	if want, fixed := fields[t]; fixed && n != want {
+	if want, fixed := frameFields[t]; fixed && n < want {
 		r.Fail(fmt.Errorf("%d fields, want %d", n, want))
 		return
 	}
@@ -111,7 +121,7 @@ func (c *Core) receive(now clock.Instant, p *peer, t frameType, n int, r *wire.R
 	case framePage:
 		k, writer := readPageID(r)
 		b := r.Data(MaxFrameBytes)
-		if r.Err() != nil {
+		if r.Err() != nil || k >= NumKinds {
 			return
 		}
 		d, err := crdt.ReadDelta(b)
@@ -128,9 +138,13 @@ func (c *Core) receive(now clock.Instant, p *peer, t frameType, n int, r *wire.R
 		c.addTask(p, r, task{stream: readID(r), next: r.Uint(math.MaxUint64 - 1)})
 	case frameWantPage:
 		k, writer := readPageID(r)
-		c.addTask(p, r, task{page: &pageID{k, writer}, at: readPosition(r)})
+		if at := readPosition(r); k < NumKinds {
+			c.addTask(p, r, task{page: &pageID{k, writer}, at: at})
+		}
 	case frameWantRows:
-		c.addTask(p, r, task{table: Table(r.Uint(NumTables-1)) + 1})
+		if table := Table(r.Uint(math.MaxUint8)); table < NumTables {
+			c.addTask(p, r, task{table: table + 1})
+		}
 	case framePiece:
 		c.readPiece(now, p, r)
 	case frameSnapshot:
@@ -175,8 +189,9 @@ func readID(r *wire.Reader) crdt.StreamID {
 	}
 }
 
+// readPageID reads a page's kind, which may be one of a later version, and writer.
 func readPageID(r *wire.Reader) (Kind, Replica) {
-	return Kind(r.Uint(NumKinds - 1)), Replica{r.String(maxNameBytes), r.Uint(maxInc)}
+	return Kind(r.Uint(math.MaxUint8)), Replica{r.String(maxNameBytes), r.Uint(maxInc)}
 }
 
 func readPosition(r *wire.Reader) crdt.Position {
@@ -261,12 +276,14 @@ func (c *Core) readRows(now clock.Instant, p *peer, n int, r *wire.Reader) {
 		r.Fail(fmt.Errorf("%d fields", n))
 		return
 	}
-	t := Table(r.Uint(NumTables - 1))
+	t := Table(r.Uint(math.MaxUint8))
 	for range n / 4 {
 		row := crdt.Register{Key: r.String(crdt.MaxKeyBytes), N: r.Uint(math.MaxUint64 - 1), Tie: r.Uint(math.MaxUint64), Value: r.Data(crdt.MaxValueBytes)}
 		if r.Err() != nil {
 			return
 		}
-		c.setRow(now, p, t, row)
+		if t < NumTables {
+			c.setRow(now, p, t, row)
+		}
 	}
 }

@@ -118,3 +118,72 @@ func TestSameSeedSameFrames(t *testing.T) {
 		t.Errorf("two runs sent different frames: %x, %x", a, b)
 	}
 }
+
+// TestALaterMinor: fields that a later minor version appends to frames, and kinds
+// of pages, tables and topics that it adds, are read over; a type of frame that it
+// adds is not. What else it says is understood.
+func TestALaterMinor(t *testing.T) {
+	for ft, frame := range frames(t) {
+		if _, fixed := frameFields[ft]; !fixed {
+			continue
+		}
+		longer := append([]byte{frame[0] + 2}, frame[1:]...) // none has 13 or more
+		longer = append(longer, 0x92, 0x01, 0xa1, 'x', 0xc0)
+		c := newGround(t, 1, 2, 0, Config{}).nodes[0].core
+		if err := c.Receive(1, "r1.0", longer); err != nil {
+			t.Errorf("type %d with two fields more: %v", ft, err)
+		}
+		if err := c.Receive(1, "r1.0", append([]byte{frame[0] - 1}, frame[1:]...)); !errors.Is(err, ErrFrame) {
+			t.Errorf("type %d with a field less: %v", ft, err)
+		}
+	}
+
+	c, later := newGround(t, 1, 2, 0, Config{}).nodes[0].core, NumKinds
+	writer := Replica{Name: "r1.0"}
+	d := crdt.NewPage(10)
+	d.Put(1, "k", []byte("v"), 0)
+	delta := d.Since(1, crdt.Position{}, 1000)
+	page := func(k Kind) []byte { return encodePage(k, writer, &delta) }
+	want := begin(frameWantPage, 5)
+	want.Uint(uint64(later))
+	want.String(writer.Name)
+	for range 3 {
+		want.Uint(0)
+	}
+	wantTable := begin(frameWantRows, 1)
+	wantTable.Uint(NumTables)
+	told := begin(frameTold, 2)
+	told.Uint(NumTopics)
+	told.Data([]byte("words"))
+	vector := begin(frameVector, 4)
+	vector.Bool(false)
+	vector.Array(0)
+	vector.Array(2 * vectorPageFields)
+	for _, k := range []int{later, int(Fits)} {
+		vector.Uint(uint64(k))
+		vector.String(writer.Name)
+		for range 3 {
+			vector.Uint(0)
+		}
+	}
+	vector.Array(NumTables + 1)
+	for range NumTables + 1 {
+		vector.Uint(0)
+	}
+	rows := encodeRows(NumTables, []crdt.Register{{Key: "k", N: 1, Value: []byte("v")}})
+	for name, frame := range map[string][]byte{"a page": page(Kind(later)), "a want of a page": want.Bytes(), "a want of a table": wantTable.Bytes(),
+		"words": told.Bytes(), "a vector": vector.Bytes(), "rows": rows} {
+		if err := c.Receive(2, "r1.0", frame); err != nil {
+			t.Errorf("%s of what is not known here: %v", name, err)
+		}
+	}
+	if err := c.Receive(2, "r1.0", page(Fits)); err != nil {
+		t.Fatal(err)
+	}
+	if n := c.Values(); n[Fits] != 1 || len(c.pages) != 1 || len(c.peers["r1.0"].tasks) != 0 || !c.met {
+		t.Errorf("%v values, %d pages, %d wants, met %v", n, len(c.pages), len(c.peers["r1.0"].tasks), c.met)
+	}
+	if err := c.Receive(2, "r1.0", begin(frameTold+1, 0).Bytes()); !errors.Is(err, ErrFrame) {
+		t.Errorf("a new type of frame: %v", err)
+	}
+}

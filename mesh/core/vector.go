@@ -108,16 +108,20 @@ func (c *Core) readVector(now clock.Instant, p *peer, r *wire.Reader) {
 		if r.Err() != nil {
 			return
 		}
-		c.comparePage(now, p, pageID{k, writer}, at)
+		if k < NumKinds {
+			c.comparePage(now, p, pageID{k, writer}, at)
+		}
 	}
-	if n := r.Array(1); n != NumTables {
-		r.Fail(fmt.Errorf("%d tables, want %d", n, NumTables))
+	tables := r.Array(1)
+	if tables < NumTables {
+		r.Fail(fmt.Errorf("%d tables, want %d", tables, NumTables))
 	}
 	for t := range c.tables {
 		if digest := r.Uint(math.MaxUint64); r.Err() == nil && digest != c.tables[t].Digest() {
 			c.send(p.name, Sync, wantRows(Table(t)))
 		}
 	}
+	r.Skip(tables - NumTables)
 	if r.Err() != nil {
 		return
 	}

@@ -42,6 +42,14 @@ func networkScenarios() []Scenario {
 			s.Quick = true
 			s.Faults = []Fault{{Kind: Cut, At: 15 * second, For: 20 * second, A: []int{2}}}
 		}),
+		scenario("partition-60", "one of three replicas is cut off for 60 s and comes back", everywhere, func(s *Scenario) {
+			s.Duration = 90 * second
+			s.Faults = []Fault{{Kind: Cut, At: 15 * second, For: 60 * second, A: []int{2}}}
+		}),
+		scenario("partition-120", "one of three replicas is cut off for 120 s and comes back", everywhere, func(s *Scenario) {
+			s.Duration = 150 * second
+			s.Faults = []Fault{{Kind: Cut, At: 15 * second, For: 120 * second, A: []int{2}}}
+		}),
 		scenario("minority-majority", "two of five replicas are cut off from the other three for 20 s", everywhere, func(s *Scenario) {
 			s.Replicas = 5
 			s.Faults = []Fault{{Kind: Cut, At: 15 * second, For: 20 * second, A: []int{0, 1}, B: []int{2, 3, 4}}}

@@ -59,7 +59,7 @@ func networkScenarios() []Scenario {
 			s.Faults = []Fault{{Kind: OneWay, At: 15 * second, For: 20 * second, A: []int{1}}}
 		}),
 		scenario("bridge", "two halves that only one replica in the middle can talk to, for 20 s", everywhere, func(s *Scenario) {
-			s.Replicas = 5
+			s.Replicas, s.Quick = 5, true
 			s.Faults = []Fault{{Kind: Cut, At: 15 * second, For: 20 * second, A: []int{0, 1}, B: []int{3, 4}}}
 		}),
 		scenario("flapping-link", "the links of one replica come and go every 2 s for 30 s", everywhere, func(s *Scenario) {
@@ -98,10 +98,10 @@ func replicaScenarios() []Scenario {
 				s.Faults = append(s.Faults, Fault{Kind: Crash, At: time.Duration(10+20*i) * second, For: 3 * second, A: []int{i}})
 			}
 		}),
-		scenario("leader-kill", "a replica is killed 20 times, each time another, 6 s apart", everywhere, func(s *Scenario) {
+		scenario("leader-kill", "who leads the agreement on leases is killed 20 times, 6 s apart", everywhere, func(s *Scenario) {
 			s.Duration = 130 * second
 			for i := range 20 {
-				s.Faults = append(s.Faults, Fault{Kind: Crash, At: time.Duration(6+6*i) * second, For: 2 * second, A: []int{i % 3}})
+				s.Faults = append(s.Faults, Fault{Kind: Crash, At: time.Duration(6+6*i) * second, For: 2 * second, A: []int{i % 3}, Leader: true})
 			}
 		}),
 		scenario("pause", "a replica stands still for 8 s, longer than a lease lives", pureReal, func(s *Scenario) {
@@ -117,6 +117,7 @@ func replicaScenarios() []Scenario {
 			s.Faults = []Fault{{Kind: Crash, At: 20 * second, For: 15 * second, A: []int{0, 1, 2}}}
 		}),
 		scenario("feed-owner", "a worker restarts, and while its log is copied around the replicas that read it are killed", everywhere, func(s *Scenario) {
+			s.Quick = true
 			s.Faults = []Fault{
 				{Kind: Cut, At: 10 * second, For: 15 * second, A: []int{2}},
 				{Kind: Crash, At: 25*second + 20*time.Millisecond, For: 4 * second, A: []int{0}},
@@ -164,6 +165,9 @@ func machineScenarios() []Scenario {
 	return []Scenario{
 		scenario("clock-jump", "the wall clocks of two replicas jump an hour, one each way", onlyReal, func(s *Scenario) {
 			s.Faults = []Fault{{Kind: ClockJump, At: 15 * second, For: 20 * second, A: []int{0}, Length: time.Hour}, {Kind: ClockJump, At: 15 * second, For: 20 * second, A: []int{1}, Length: -time.Hour}}
+		}),
+		scenario("clock-drift", "the wall clock of a replica gains two minutes each second for 20 s", onlyReal, func(s *Scenario) {
+			s.Faults = []Fault{{Kind: ClockJump, At: 15 * second, For: 20 * second, A: []int{2}, Length: 2 * time.Minute, Period: second}}
 		}),
 		scenario("disk-full", "the disk that a replica keeps its state on is full for 65 s, in which it would save it", onlyReal, func(s *Scenario) {
 			s.Duration = 90 * second

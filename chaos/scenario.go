@@ -68,7 +68,7 @@ const (
 	Duplicate FaultKind = "duplicate" // a share Amount of packets comes twice
 	Reorder   FaultKind = "reorder"   // a share Amount of packets comes Length late
 	LowMTU    FaultKind = "low-mtu"   // packets over Amount bytes are lost without a word
-	ClockJump FaultKind = "clock"     // the wall clocks of replicas A are off by Length
+	ClockJump FaultKind = "clock"     // the wall clocks of replicas A are off by Length; with a Period by as much more after each
 	DiskFull  FaultKind = "disk-full" // the disks of replicas A take nothing more
 	DiskSlow  FaultKind = "disk-slow" // each write of replicas A takes Length
 	Worker    FaultKind = "worker"    // workers A die and come back empty after For
@@ -96,6 +96,9 @@ type Fault struct {
 	Amount float64       `json:"amount,omitempty"`
 	Length time.Duration `json:"length_ns,omitempty"`
 	Period time.Duration `json:"period_ns,omitempty"`
+	// Leader has a crash meet whoever leads the agreement on leases then; A, one
+	// replica, is who it meets where nobody does, as on the pure ground.
+	Leader bool `json:"leader,omitempty"`
 }
 
 // End is when a fault is over; for one that is for good, when it begins.
@@ -104,6 +107,9 @@ func (f *Fault) End() time.Duration { return f.At + f.For }
 // String says what happens, for people.
 func (f *Fault) String() string {
 	s := string(f.Kind)
+	if f.Leader {
+		s += " of who leads, or of"
+	}
 	if f.A != nil {
 		s += fmt.Sprint(" ", f.A)
 	}
@@ -214,6 +220,8 @@ func (f *Fault) validate(s *Scenario) error {
 		return fmt.Errorf("there is no such fault")
 	case f.At < 0 || f.For < 0 || f.End() > s.Duration+s.Settle:
 		return fmt.Errorf("from %v for %v is not within the scenario", f.At, f.For)
+	case f.Leader && (f.Kind != Crash || len(f.A) != 1):
+		return fmt.Errorf("it can't meet who leads: that is for a crash of one")
 	case f.Kind == Flap && f.Period <= 0:
 		return fmt.Errorf("it needs a period")
 	case (f.Kind == Loss || f.Kind == Duplicate || f.Kind == Reorder || f.Kind == EventLoss) && (f.Amount <= 0 || f.Amount > 1):

@@ -190,6 +190,10 @@ func (w *world) fault(i int, f *chaos.Fault) (begin, end func()) {
 	}
 	switch f.Kind {
 	case chaos.Crash:
+		if f.Leader {
+			p := w.places[f.A[0]]
+			return func() { p = w.leading(p); w.stop(p, true) }, func() { w.start(p) }
+		}
 		return places(func(p *place) { w.stop(p, true) }), places(w.start)
 	case chaos.Cut:
 		return func() { w.cutBetween(f, true, 1) }, func() { w.cutBetween(f, true, -1) }
@@ -210,6 +214,16 @@ func (w *world) fault(i int, f *chaos.Fault) (begin, end func()) {
 	}
 	w.t.Fatalf("fault %d of scenario %s, %s, can't be played in a bubble", i, w.s.Name, f.Kind)
 	return nil, nil
+}
+
+// leading is the place of who leads the agreement on leases, or another.
+func (w *world) leading(otherwise *place) *place {
+	for _, p := range w.places {
+		if p.up != nil && p.up.leases.Status().Leads {
+			return p
+		}
+	}
+	return otherwise
 }
 
 func (w *world) flap(i int, f *chaos.Fault, on bool) {

@@ -28,6 +28,7 @@ type step struct {
 type director struct {
 	c *cluster
 	s *chaos.Scenario
+	v *watch
 
 	flapped map[*chaos.Fault]bool // links that are cut now
 
@@ -71,6 +72,11 @@ func (d *director) between(f *chaos.Fault) (every time.Duration, steps []func() 
 			on := k%2 == 0
 			steps = append(steps, func() error { return d.flap(f, on) })
 		}
+	case chaos.ClockJump:
+		every = f.Period
+		for k := time.Duration(1); every > 0 && k*every < f.For; k++ {
+			steps = append(steps, func() error { return together(f.A, says((*replica).clockFile, (k+1)*f.Length, d.c.replicas)) })
+		}
 	case chaos.Upgrade:
 		every = f.Period
 		for _, n := range f.A[min(1, len(f.A)):] {
@@ -99,12 +105,18 @@ func (d *director) fault(f *chaos.Fault) (begin, end func() error, err error) {
 	}
 	switch f.Kind {
 	case chaos.Crash:
-		return each(func(n int) error { return d.c.end(rs[n], true) }), func() error {
-			if err := d.c.tellNames(f.A); err != nil {
-				return err
-			}
-			return together(f.A, func(n int) error { return d.c.begin(rs[n]) })
-		}, nil
+		who := f.A
+		return func() error {
+				if f.Leader {
+					who = []int{d.v.leading(f.A[0])}
+				}
+				return together(who, func(n int) error { return d.c.end(rs[n], true) })
+			}, func() error {
+				if err := d.c.tellNames(who); err != nil {
+					return err
+				}
+				return together(who, func(n int) error { return d.c.begin(rs[n]) })
+			}, nil
 	case chaos.Pause:
 		return each(func(n int) error { return d.c.pause(rs[n], true) }), each(func(n int) error { return d.c.pause(rs[n], false) }), nil
 	case chaos.Flap:

@@ -151,6 +151,7 @@ func play(ctx context.Context, c *cluster, s *chaos.Scenario, seed uint64, log *
 	}
 	c.begun()
 	v := newWatch(c)
+	d.v = v
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	sending, stopSending := context.WithCancel(ctx)

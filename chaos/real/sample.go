@@ -51,6 +51,18 @@ func (w *watch) run(ctx context.Context) {
 	}
 }
 
+// leading is who led the agreement on leases when it was last looked, or another.
+func (w *watch) leading(otherwise int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, x := range w.samples[max(0, len(w.samples)-len(w.eyes)):] {
+		if x.Live && x.Leader >= 0 {
+			return x.Leader
+		}
+	}
+	return otherwise
+}
+
 // look takes a sample of each replica, all at once.
 func (w *watch) look(ctx context.Context) {
 	at := w.c.now()

@@ -18,6 +18,9 @@ func Text(w io.Writer, results []chaos.Result) {
 	for i := range results {
 		r := &results[i]
 		fmt.Fprintf(w, "%-20s %-7s %5d  %-6s %9d %7d %7s\n", r.Scenario, r.Place, r.Seed, verdict(r), r.Requests, r.Failed, regret(r))
+		if r.Stalls > 0 {
+			fmt.Fprintf(w, "    failed %d times before, while the machine had no time for it\n", r.Stalls)
+		}
 		if r.Err != "" {
 			fmt.Fprintf(w, "    %s\n", r.Err)
 		}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"runtime/metrics"
 	"slices"
+	"time"
 )
 
 // pauses reads the runtime's histogram of the collector's pauses.
@@ -61,3 +62,12 @@ func quantile(sorted []float64, q float64) float64 {
 }
 
 func median(values []float64) float64 { return quantile(slices.Sorted(slices.Values(values)), 0.5) }
+
+// ThreadCPU returns the CPU time of the calling thread, or where the system does
+// not tell it the time of day: differences of it are what matters.
+func ThreadCPU() time.Duration {
+	if t := threadCPU(); t > 0 {
+		return t
+	}
+	return time.Duration(time.Now().UnixNano())
+}

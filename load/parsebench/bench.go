@@ -29,7 +29,8 @@ type Config struct {
 	rounds int // of each body; 0: 300
 }
 
-// Row is one kind of body. Times are medians of wall time.
+// Row is one kind of body. Times are medians, of CPU time where the system
+// tells it, so that what else it does counts little.
 type Row struct {
 	Body  string `json:"body"`
 	Bytes int    `json:"bytes"`
@@ -38,7 +39,8 @@ type Row struct {
 	ParseMicros float64 `json:"parse_us"`
 	// Skip is jsontext's ReadValue, which finds where the body ends.
 	SkipMicros float64 `json:"skip_us"`
-	// OfSkip is Parse by Skip, both in turns.
+	// OfSkip is Parse by Skip: the median of that of each turn, in which they follow
+	// one upon the other.
 	OfSkip float64 `json:"parse_of_skip"`
 	// LastPiece is what is left of Parse once all but the last 64 KiB have come and
 	// were read while they came.
@@ -87,26 +89,30 @@ func Bench(ctx context.Context, cfg Config) (*Report, error) {
 }
 
 func measure(ctx context.Context, b Body, rounds int) (*Row, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	var k Keys
-	var parse, skip, last []float64
+	var parse, skip, ratio, last []float64
 	skipper := NewSkipper()
 	for range rounds {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		from := time.Now()
+		from := indexbench.ThreadCPU()
 		if err := skipper.Skip(b.JSON); err != nil {
 			return nil, err
 		}
-		skipped := time.Now()
+		skipped := indexbench.ThreadCPU()
 		if err := k.Read(b, len(b.JSON), nil); err != nil {
 			return nil, err
 		}
-		skip, parse = append(skip, micros(skipped.Sub(from))), append(parse, micros(time.Since(skipped)))
-		if err := k.Read(b, pieceBytes, func() { from = time.Now() }); err != nil {
+		parsed := indexbench.ThreadCPU()
+		skip, parse = append(skip, micros(skipped-from)), append(parse, micros(parsed-skipped))
+		ratio = append(ratio, float64(parsed-skipped)/float64(max(1, skipped-from)))
+		if err := k.Read(b, pieceBytes, func() { from = indexbench.ThreadCPU() }); err != nil {
 			return nil, err
 		}
-		last = append(last, micros(time.Since(from)))
+		last = append(last, micros(indexbench.ThreadCPU()-from))
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -116,10 +122,8 @@ func measure(ctx context.Context, b Body, rounds int) (*Row, error) {
 		}
 	}
 	runtime.ReadMemStats(&after)
-	row := &Row{Body: b.Name, Bytes: len(b.JSON), ParseMicros: median(parse), SkipMicros: median(skip), LastPieceMicros: median(last),
-		AllocsPerOp: float64((after.Mallocs - before.Mallocs) / uint64(rounds))}
-	row.OfSkip = row.ParseMicros / row.SkipMicros
-	return row, nil
+	return &Row{Body: b.Name, Bytes: len(b.JSON), ParseMicros: median(parse), SkipMicros: median(skip), OfSkip: median(ratio),
+		LastPieceMicros: median(last), AllocsPerOp: float64((after.Mallocs - before.Mallocs) / uint64(rounds))}, nil
 }
 
 // Keys reads bodies, one after the other with the same memory. The zero value

@@ -78,8 +78,8 @@ func (x *Index) Match(keys []kv.Key, dst []Hit) []Hit {
 	if len(keys) == 0 {
 		return dst
 	}
-	for i := 0; i < min(len(keys), lookahead); i = 2*i + 1 {
-		x.fetch(keys[i])
+	for _, i := range [...]int{0, bothGrow, len(keys) - 1} {
+		x.fetch(keys[min(i, len(keys)-1)])
 	}
 	m := matcher{slots: x.slots.Load()}
 	first := len(dst)
@@ -101,29 +101,104 @@ func (x *Index) Match(keys []kv.Key, dst []Hit) []Hit {
 
 // matchRest goes on from the second block. While all live hits are in HBM on
 // slots whose HBM is whole, a block at which all of them still are stands for
-// those before it, so it leaps: each time twice as far, until a leap fails; then
-// by halves to where the first hit ends. That block, and all of them on other
-// slots, it looks at one by one.
+// those before it, so it leaps to where the first of the hits ends. The block
+// behind that end, and all of them on other slots, it looks at one by one.
 func (x *Index) matchRest(m *matcher, keys []kv.Key) {
-	failed := len(keys) // a leap to there did
-	for i, step := 1, 1; i < len(keys) && len(m.live) > 0; {
-		j := i
-		switch {
-		case !m.plain:
+	l := newLeaps(len(keys))
+	for i := 1; i < len(keys) && len(m.live) > 0; {
+		if !m.plain {
 			x.fetch(keys[min(i+4, len(keys)-1)])
-		case failed < len(keys):
-			j = i + (failed-i)/2
-		default:
-			j = min(i+step-1, len(keys)-1)
-			x.fetch(keys[min(j+2*step, len(keys)-1)])
-		}
-		if !x.matchNext(m, keys[j], j-i) {
-			failed = j
+			x.matchNext(m, keys[i], 0)
+			i++
 			continue
 		}
-		if i, step = j+1, min(2*step, len(keys)); i > failed {
-			failed, step = len(keys), 1
+		j := l.next(i)
+		for _, ahead := range l.ahead(i, j) {
+			x.fetch(keys[max(0, min(ahead, len(keys)-1))])
 		}
+		if !x.matchNext(m, keys[j], j-i) {
+			l.fail(j)
+			continue
+		}
+		i = j + 1
+		l.made(i)
+	}
+}
+
+// leaps is a search for the first block that not all hits have: by leaps that go
+// farther each time, then by halves. It is looked for from both ends of the prompt
+// in turn, since most are held to near their end, or hardly at all; once some hit
+// has ended in the prompt's second half, from there, since others mostly follow
+// closely.
+type leaps struct {
+	n      int
+	failed int  // a leap to there did; n: none
+	near   int  // how far the next from the beginning goes
+	far    int  // how far from the end the next from there does
+	back   bool // the next is from the end
+	grows  int  // how many times as far leaps go each time
+	halve  bool
+}
+
+const (
+	// The first leap from the end leaves out so many blocks: a turn of a
+	// conversation.
+	firstFar = 32
+	bothGrow = 4
+)
+
+func newLeaps(n int) leaps {
+	return leaps{n: n, failed: n, near: bothGrow, far: 1, back: true, grows: bothGrow}
+}
+
+// next returns to which block to leap from the i-th, that one included.
+func (l *leaps) next(i int) int {
+	switch {
+	case l.failed <= i:
+		return i
+	case l.halve:
+		return i + (l.failed-i)/2
+	case l.back:
+		return max(i, l.failed-l.far)
+	}
+	return min(i+l.near, l.failed) - 1
+}
+
+// ahead returns where the leap after that from the i-th block to the j-th may go:
+// if that is made, and if it fails.
+func (l *leaps) ahead(i, j int) [2]int {
+	switch {
+	case l.halve:
+		return [2]int{j + (l.failed-j)/2, i + (j-i)/2}
+	case l.back:
+		return [2]int{j + (l.failed-j)/2, i + l.near - 1}
+	case l.far > 0:
+		return [2]int{l.failed - l.far, i + l.near/2}
+	}
+	return [2]int{j + l.grows*l.near, i + l.near/2}
+}
+
+// fail notes that a leap to a block failed.
+func (l *leaps) fail(at int) {
+	l.halve = l.halve || !l.back
+	if l.back {
+		l.far = max(firstFar, l.grows*l.far)
+	}
+	l.failed, l.back = at, !l.back
+}
+
+// made notes that all hits have the blocks before the i-th.
+func (l *leaps) made(i int) {
+	switch {
+	case i > l.failed && 2*i < l.n:
+		*l = newLeaps(l.n)
+	case i > l.failed:
+		*l = leaps{n: l.n, failed: l.n, near: 1, grows: 2}
+	case l.halve:
+	case l.back:
+		l.halve = true
+	default:
+		l.near, l.back = l.grows*l.near, l.far > 0
 	}
 }
 

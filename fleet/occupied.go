@@ -9,7 +9,8 @@ import (
 )
 
 // Parts name the leading parts of a prompt, so that what several prompts share
-// can be told. The zero value names none.
+// can be told. The zero value names none. Keys and Ends of a booking must never
+// change: another that shares some of them goes by them after its end.
 type Parts struct {
 	Keys []kv.Key
 	// KeyTokens is how many tokens each key stands for; where they differ, Ends

@@ -248,6 +248,20 @@ func (r *Request) TokenKeys(f Form) []kv.Key {
 	return keys
 }
 
+// FirstTokenKey returns the first of TokenKeys at the cost of one block; 0 where
+// there is none.
+func (r *Request) FirstTokenKey(f Form) kv.Key {
+	if f.BlockTokens <= 0 || len(r.Tokens) < f.BlockTokens {
+		return 0
+	}
+	f = f.of(r)
+	if keys := r.tokenKeys[f]; len(keys) > 0 {
+		return keys[0]
+	}
+	var one [1]kv.Key
+	return chain(one[:0], r.Model, r.Salt, r.Tokens[:f.BlockTokens], f)[0]
+}
+
 // chain appends the keys of the whole blocks of tokens to dst, which is empty.
 func chain(dst []kv.Key, model, salt string, tokens []uint32, f Form) []kv.Key {
 	keys := slices.Grow(dst, len(tokens)/f.BlockTokens)

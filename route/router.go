@@ -256,8 +256,8 @@ func outputKey(q *Query, promptTokens int) cost.OutputKey {
 	k := cost.OutputKey{Model: q.Prompt.Model, Tenant: q.Tenant, Tool: q.Tool, PromptTokens: promptTokens}
 	if chunks := q.Prompt.Chunks(); len(chunks) > 0 {
 		k.Head = chunks[0].Key
-	} else if keys := q.Prompt.TokenKeys(sentForm); len(keys) > 0 {
-		k.Head = keys[0]
+	} else {
+		k.Head = q.Prompt.FirstTokenKey(sentForm)
 	}
 	return k
 }

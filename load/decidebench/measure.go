@@ -28,7 +28,7 @@ const (
 
 // place makes one decision, d, and returns how long it took.
 func (g *ground) place(id string, p *prompt.Request, d *route.Decision) (time.Duration, error) {
-	g.clock.Advance(g.pause)
+	g.clock.Advance(g.pause / 2)
 	q := route.Query{ID: id, Prompt: p}
 	from := time.Now()
 	err := g.router.DecideInto(q, d)
@@ -38,6 +38,7 @@ func (g *ground) place(id string, p *prompt.Request, d *route.Decision) (time.Du
 // play lets a request get its first token and end; its worker tells that it has
 // the end of the prompt, and that it has it no more.
 func (g *ground) play(d *route.Decision, p *prompt.Request) {
+	g.clock.Advance(g.pause / 2) // so that no two promises end together
 	g.router.FirstByte(d)
 	m, tail := g.members[d.Target], p.TokenKeys(prompt.Form{BlockTokens: blockTokens})[g.shared:]
 	g.index.Apply(m.CacheAt().Slot, stored(tail))

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/rhizome-router/rhizome/mesh/lease"
 )
@@ -24,28 +26,34 @@ func (s *served) leases(t *testing.T) (d lease.Description) {
 
 // step asks a replica for a step of a workflow, and returns the worker.
 func (s *served) step(workflow string, prompt []uint32) (string, error) {
+	worker, _, err := s.stepOf(workflow, prompt)
+	return worker, err
+}
+
+// stepOf is step, and returns the request's id.
+func (s *served) stepOf(workflow string, prompt []uint32) (worker, id string, err error) {
 	body, err := json.Marshal(map[string]any{"model": "m", "prompt": prompt, "max_tokens": 2, "ignore_eos": true})
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	q, err := http.NewRequest(http.MethodPost, s.data+"/v1/completions", bytes.NewReader(body))
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	q.Header.Set("X-Agent-Workflow-Id", workflow)
 	r, err := http.DefaultClient.Do(q)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	defer r.Body.Close()
 	answer, err := io.ReadAll(r.Body)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	if r.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("%s: %s", r.Status, answer)
+		return "", "", fmt.Errorf("%s: %s", r.Status, answer)
 	}
-	return r.Header.Get("x-rhizome-worker"), nil
+	return r.Header.Get("x-rhizome-worker"), r.Header.Get("x-request-id"), nil
 }
 
 // agreed reports whether all replicas know the same leases for certain, so many
@@ -75,12 +83,28 @@ func (c *cluster) agreed(leases int) bool {
 	return voters == 3
 }
 
+// betweenCrashes is how long after a crash TestLeasesSurviveCrashes has the next one
+// at the earliest: the variable RHIZOME_TEST_CRASHES_EVERY, such as 20s, or as soon
+// as all agree again.
+func betweenCrashes(t *testing.T) time.Duration {
+	text := os.Getenv("RHIZOME_TEST_CRASHES_EVERY")
+	if text == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatalf("RHIZOME_TEST_CRASHES_EVERY: %v", err)
+	}
+	return d
+}
+
 // Replicas agree where workflows live, and each of them in turn may crash under
 // load and come back as another: no request to the others fails and no lease is
 // lost.
 func TestLeasesSurviveCrashes(t *testing.T) {
 	t.Setenv("RHIZOME_GATEWAY_TRUST_HINTS", "true")
 	const workflows = 8
+	every := betweenCrashes(t)
 	c := newCluster(t, 0, 3)
 	kills := make([]func(), 3)
 	c.replicas = make([]*served, 3)
@@ -141,15 +165,19 @@ func TestLeasesSurviveCrashes(t *testing.T) {
 		})
 	}
 	for i := range c.replicas {
+		crash := time.Now()
 		alive[i].Store(nil)
 		kills[i]()
 		c.replicas[i], kills[i] = c.startProcess()
 		c.replicas[i].awaitReady(t)
 		alive[i].Store(c.replicas[i])
 		await(t, fmt.Sprintf("all agree after the crash of replica %d", i), func() bool { return c.agreed(workflows) })
+		t.Logf("all agree again %v after the crash of replica %d", time.Since(crash).Round(time.Millisecond), i)
+		time.Sleep(time.Until(crash.Add(every))) // of load, not for anything to be so
 	}
 	endLoad()
 	wg.Wait()
+	t.Logf("%d requests meanwhile", sent.Load())
 	if sent.Load() == 0 {
 		t.Error("nothing was sent meanwhile")
 	}

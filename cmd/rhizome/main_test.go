@@ -73,7 +73,8 @@ func TestDemoEndsWithASummary(t *testing.T) {
 type served struct {
 	data, admin string
 	stderr      *lines
-	stop        func() int // asks for the end and returns the exit code
+	process     *os.Process // of its own; nil if it is this one
+	stop        func() int  // asks for the end and returns the exit code
 }
 
 // lines collects what a command writes while it runs.

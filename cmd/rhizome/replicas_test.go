@@ -33,6 +33,7 @@ func (c *cluster) startProcess() (s *served, kill func()) {
 	if err := cmd.Start(); err != nil {
 		c.t.Fatal(err)
 	}
+	s.process = cmd.Process
 	kill = sync.OnceFunc(func() {
 		_ = cmd.Process.Kill() // it may have ended
 		_ = cmd.Wait()         // with the signal

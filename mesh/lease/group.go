@@ -62,6 +62,8 @@ type Group struct {
 	own     advert
 	watch   watch
 	peers   map[string]*heardPeer
+	looked  clock.Instant
+	woke    clock.Instant // from the last stop
 	told    clock.Instant
 	wasTold advert
 	expire  *Expirer
@@ -252,6 +254,7 @@ const leaveWithin = 2 * time.Second
 
 // look makes the view of now, and brings the own advert up to date.
 func (g *Group) look(now clock.Instant) *view {
+	stopped := g.wakes(now)
 	m := g.table.Load()
 	m.mu.RLock()
 	g.own.Gen, g.own.Index = m.state.Gen(), m.state.Index()
@@ -283,7 +286,9 @@ func (g *Group) look(now clock.Instant) *view {
 	g.own.Server, g.own.Applied, g.own.Leads, g.own.Servers, g.own.Voters = "", 0, false, nil, 0
 	if v := g.voter.Load(); v != nil {
 		view.running = now.Sub(v.began)
-		g.own.Server, g.own.Applied, g.own.Leads = v.id, v.raft.AppliedIndex(), v.ready.Load() && v.raft.State() == raft.Leader
+		// A leader that was stopped for a while, as processes are, believes that it
+		// leads until its Raft has run again; others may have gone on.
+		g.own.Server, g.own.Applied, g.own.Leads = v.id, v.raft.AppliedIndex(), v.ready.Load() && v.raft.State() == raft.Leader && !stopped
 		if g.own.Leads {
 			g.own.Term, g.own.Servers = v.raft.CurrentTerm(), v.servers()
 			g.own.Voters = 0
@@ -303,6 +308,22 @@ func (g *Group) look(now clock.Instant) *view {
 	return view
 }
 
+// wakes reports whether this replica was stopped until now, as processes are, for
+// so long that others may have gone on without it; at most what waited for it in
+// sockets is then as old as that.
+func (g *Group) wakes(now clock.Instant) bool {
+	stopped := g.looked != 0 && now.Sub(g.looked) >= wakesWithin
+	g.looked = now
+	if stopped {
+		g.woke = now
+	}
+	return stopped
+}
+
+// wakesWithin is how long what waited for a replica that was stopped may take to
+// be heard; a shorter stop makes nothing look newer than it may be.
+const wakesWithin = freshFor / 2
+
 // knowLeader remembers whom to ask.
 func (g *Group) knowLeader(now clock.Instant, v *view) {
 	g.elected.look(g, now, v)
@@ -312,7 +333,11 @@ func (g *Group) knowLeader(now clock.Instant, v *view) {
 	}
 	for o := range v.leaders {
 		if o.Cluster == v.own.Cluster {
-			g.setLeader(&lead{o.name, o.Cluster, o.Index, now.Add(-o.age), public(o.Servers), o.Term})
+			at := now.Add(-o.age)
+			if at.Sub(g.woke) < wakesWithin {
+				at = at.Add(-freshFor) // it may have been said long ago: a hint
+			}
+			g.setLeader(&lead{o.name, o.Cluster, o.Index, at, public(o.Servers), o.Term})
 			return
 		}
 	}

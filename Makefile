@@ -25,7 +25,7 @@ demo: ## four emulated workers, one router, a live table; ARGS="--once --duratio
 test: peers ## all tests
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "not gofmt-clean:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	$(GO) vet ./...
-	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -timeout 5m ./...
+	CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -timeout 10m ./...
 
 peers: ## which real peers the tests can use here
 	@if [ -n "$(RACE)" ]; then echo "race detector: yes ($(CC_BIN))"; \
@@ -42,7 +42,7 @@ test-histories: ## lease histories under faults, judged by porcupine; SEEDS=200 
 CLIENTS ?= .cache/clients
 test-clients: ## real client libraries against a real router; installs them first
 	internal/clients/install $(CLIENTS)
-	RHIZOME_TEST_CLIENTS=$(abspath $(CLIENTS)) $(GO) test -count=1 -timeout 5m ./internal/clients
+	RHIZOME_TEST_CLIENTS=$(abspath $(CLIENTS)) $(GO) test -count=1 -timeout 10m ./internal/clients
 
 sim: build ## the laboratory; ARGS="--suite standard --trace FILE --report page.html"
 	@bin/rhizome-lab sim $(or $(ARGS),--suite quick)

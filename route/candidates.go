@@ -212,6 +212,9 @@ func (r *Router) takeHolders(s *search, p *pool, grade fleet.Grade, t int, q *Qu
 		if i >= 0 {
 			p.entries[i].heldBy, p.entries[i].hit = p.epoch, int32(k)
 		}
+		if i >= 0 && p.entries[i].grade != grade && p.changed(s.now, i) {
+			r.look(s.now, p, i) // it may be back
+		}
 		if i < 0 || s.hits[k].run.Len() == 0 || p.entries[i].grade != grade || !p.mayServe(i, q) {
 			continue
 		}

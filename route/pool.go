@@ -53,7 +53,8 @@ type entry struct {
 	class   int32 // place among its grade's
 	busy    bool  // prefills wait there: keys are instants, in µs, at which the cost would be 0
 	keys    [typicals]float64
-	slope   float64 // µs a prompt token, and a (query, key) pair
+	floors  [typicals]float64 // what the cost is once they wait no more
+	slope   float64           // µs a prompt token, and a (query, key) pair
 	pairs   float64
 	ready   clock.Instant // when nothing should wait any more
 	looked  clock.Instant
@@ -192,6 +193,8 @@ func (r *Router) look(now clock.Instant, p *pool, i int32) {
 		request := cost.Request{PromptTokens: typicalTokens(t), OutputTokens: typicalOutput, Choices: 1}
 		terms := cost.Score(&class, &load, request, cost.Hit{}, r.cfg.Weights)
 		e.keys[t] = zero + terms.TotalMicros()
+		terms.QueueMicros = 0
+		e.floors[t] = terms.TotalMicros()
 		g.order(t, e.busy).put(p.heaps[t], i, e.keys[t])
 	}
 }
@@ -279,7 +282,7 @@ func (p *pool) price(now clock.Instant, i int32, t int, request cost.Request, hi
 	e := &p.entries[i]
 	micros := e.keys[t]
 	if e.busy {
-		micros = max(0, micros-now.Micros())
+		micros = max(e.floors[t], micros-now.Micros())
 	}
 	uncached, typical := cost.Uncached(request, hit), typicalTokens(t)
 	micros += e.slope*(uncached-typical) + e.pairs*(cost.Pairs(uncached, request.PromptTokens-uncached)-cost.Pairs(typical, 0))

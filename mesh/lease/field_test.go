@@ -294,3 +294,21 @@ func TestBR66_ANewLeaderPutsNobodyOutAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// A voter crashes, and what starts at its address is another server: it takes the
+// dead one's place.
+func TestBR07_AnotherAtTheSameAddress(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPond(t, 3)
+		defer p.close()
+		p.within(20*time.Second, "three vote", func() bool { return agreed(3, p.all...) })
+		if _, err := p.all[0].Do(t.Context(), acquire(7, 42)); err != nil {
+			t.Fatal(err)
+		}
+		gone := p.others(leaderOf(p.all...))[0]
+		p.end(true, gone)
+		p.startAs("r009", gone.addr, nil)
+		p.within(20*time.Second, "three vote again", func() bool { return p.kept(3) })
+	})
+}

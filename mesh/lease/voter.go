@@ -76,7 +76,7 @@ func startVoter(p *port, cluster Cluster, id string, first bool, heartbeat time.
 	})
 	store, snapshots := raft.NewInmemStore(), raft.NewInmemSnapshotStore()
 	if first {
-		err := raft.BootstrapCluster(c, store, store, snapshots, v.net, raft.Configuration{Servers: []raft.Server{{ID: c.LocalID, Address: v.net.LocalAddr()}}})
+		err := raft.BootstrapCluster(c, store, store, snapshots, v.net, raft.Configuration{Servers: []raft.Server{{ID: c.LocalID, Address: nominal(id)}}})
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("begin cluster %016x: %w", uint64(cluster), err), v.net.Close())
 		}
@@ -123,8 +123,8 @@ func (v *voter) servers() []server {
 // provider tells Raft where a server is.
 type provider func(id string) (raft.ServerAddress, bool)
 
-// ServerAddr is part of raft.ServerAddressProvider. Its error makes Raft use the
-// address that the server had when it was taken in.
+// ServerAddr is part of raft.ServerAddressProvider. After its error Raft dials the
+// nominal address, where nobody is.
 func (p provider) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
 	if a, ok := p(string(id)); ok {
 		return a, nil

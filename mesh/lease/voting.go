@@ -42,11 +42,11 @@ func (g *Group) take(now clock.Instant, s step) {
 	case add:
 		g.addedAt = v.raft.CommitIndex()
 		g.alter(s, func() error {
-			return v.raft.AddNonvoter(raft.ServerID(s.id), g.addressNow(s.id), 0, changeTimeout).Error()
+			return v.raft.AddNonvoter(raft.ServerID(s.id), nominal(s.id), 0, changeTimeout).Error()
 		})
 	case promote:
 		g.alter(s, func() error {
-			return v.raft.AddVoter(raft.ServerID(s.id), g.addressNow(s.id), 0, changeTimeout).Error()
+			return v.raft.AddVoter(raft.ServerID(s.id), nominal(s.id), 0, changeTimeout).Error()
 		})
 	case remove:
 		g.alter(s, func() error { return v.raft.RemoveServer(raft.ServerID(s.id), 0, changeTimeout).Error() })
@@ -142,7 +142,7 @@ func (g *Group) address(id string) (raft.ServerAddress, bool) {
 	return a, ok
 }
 
-func (g *Group) addressNow(id string) raft.ServerAddress {
-	a, _ := g.address(id)
-	return a
-}
+// nominal is what stands for a server's address in Raft's configuration: where it
+// is now the provider knows. Raft refuses two servers with one address, which one
+// that died and the replica that is there now may have.
+func nominal(id string) raft.ServerAddress { return raft.ServerAddress(id) }

@@ -23,7 +23,8 @@ import (
 type Approx struct {
 	mu     sync.RWMutex
 	mult   uint64
-	sets   []approxSet
+	size   int         // how many sets there are, once anything was sent
+	sets   []approxSet // nil before that, and then no slot is active
 	now    uint64      // number of the last Touch
 	born   []uint64    // by slot: entries touched up to then are a former owner's
 	active []Slot      // slots touched since they were last dropped, sorted
@@ -47,8 +48,8 @@ type approxSet struct {
 // ApproxConfig sets an Approx's limits. The zero value is usable.
 type ApproxConfig struct {
 	// MaxEntries bounds the (chunk, slot) pairs, 24 B each, allocated at once
-	// (the system backs the pages only as they are used); default 2 Mi. It is
-	// rounded up to a multiple of 8.
+	// when the first comes (the system backs the pages only as they are used);
+	// default 2 Mi. It is rounded up to a multiple of 8.
 	MaxEntries int `yaml:"max_entries"`
 	// Seed varies the placement of keys; see Config.
 	Seed uint64 `yaml:"-"`
@@ -77,7 +78,7 @@ func NewApprox(cfg ApproxConfig) *Approx {
 	cfg = cfg.WithDefaults()
 	return &Approx{
 		mult: cfg.Seed<<1 ^ 0x9e3779b97f4a7c15,
-		sets: make([]approxSet, (cfg.MaxEntries+ways-1)/ways),
+		size: (cfg.MaxEntries + ways - 1) / ways,
 	}
 }
 
@@ -128,6 +129,9 @@ func (a *Approx) touch(s Slot, keys []kv.Key, clockTokens uint64, keepNewer bool
 		for len(a.born) <= int(s) {
 			a.born = append(a.born, 0)
 		}
+	}
+	if a.sets == nil {
+		a.sets = make([]approxSet, a.size)
 	}
 	a.now++
 	for batch := range slices.Chunk(keys, fetchBatch) {
@@ -300,8 +304,8 @@ func (a *Approx) Stats() ApproxStats {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	st := a.stats
-	st.MaxEntries = ways * len(a.sets)
-	st.Bytes = int64(st.MaxEntries) * 24
+	st.MaxEntries = ways * a.size
+	st.Bytes = int64(ways*len(a.sets)) * 24
 	st.ActiveSlots = len(a.active)
 	return st
 }

@@ -16,11 +16,13 @@ import (
 
 // The ports of a replica, in a namespace of its own.
 const (
-	dataPort  = 8080
-	adminAt   = "127.0.0.1:8081"
-	meshPort  = 7400
-	grace     = 5 * time.Second
-	stateSize = "8m" // of the small disk of a replica whose disk gets full
+	dataPort = 8080
+	adminAt  = "127.0.0.1:8081"
+	meshPort = 7400
+	// drainDelay is what the balancer needs to notice that a replica ends.
+	drainDelay = 2 * time.Second
+	grace      = 5 * time.Second
+	stateSize  = "8m" // of the small disk of a replica whose disk gets full
 )
 
 // replica is one place of the mesh, which has one process after another.
@@ -110,7 +112,7 @@ func (r *replica) slowFile() string  { return filepath.Join(r.dir, "slow-disk") 
 func (r *replica) config(c *cluster) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "name: %s\ngrace: %v\nseed: %d\n", r.name, grace, c.seed+uint64(r.n)+1)
-	fmt.Fprintf(&b, "gateway:\n  listen: %s:%d\n  trust_hints: true\n  admin:\n    listen: %s\n", r.address(), dataPort, adminAt)
+	fmt.Fprintf(&b, "gateway:\n  listen: %s:%d\n  drain_delay: %v\n  trust_hints: true\n  admin:\n    listen: %s\n", r.address(), dataPort, drainDelay, adminAt)
 	fmt.Fprintf(&b, "mesh:\n  listen: %s:%d\n  cluster: %s\n  peers: [\"%s:%d\"]\n", r.meshAddress(), meshPort, clusterName, replicasName, meshPort)
 	if r.variant.files {
 		fmt.Fprintf(&b, "  tls:\n    ca: %s\n    cert: %s\n    key: %s\n", filepath.Join(r.dir, "ca.pem"), filepath.Join(r.dir, "cert.pem"), filepath.Join(r.dir, "key.pem"))
@@ -185,7 +187,7 @@ func (c *cluster) end(r *replica, atOnce bool) error {
 		p.kill()
 		return nil
 	}
-	return p.stop(grace + 10*time.Second)
+	return p.stop(drainDelay + grace + 10*time.Second)
 }
 
 // down notes that a replica answers nothing from now on; its lock is held.

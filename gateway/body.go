@@ -218,8 +218,8 @@ type rest struct {
 	ended atomic.Bool // everything has been read
 	begun atomic.Bool // a worker has been sent some of it
 	given atomic.Bool // up: see abandon
-	mu    sync.Mutex
-	err   error // why it can't be read on, for whoever asks later
+	mu    sync.Mutex  // guards err, and the deadline of what is still to come
+	err   error       // why it can't be read on, for whoever asks later
 }
 
 // Read returns what comes next, or which of the limits was reached.
@@ -238,6 +238,8 @@ func (r *rest) Read(p []byte) (int, error) {
 	case err == nil:
 		return n, nil
 	case errors.Is(err, io.EOF):
+		r.mu.Lock()
+		defer r.mu.Unlock()
 		r.ended.Store(true)
 		_ = r.control.SetReadDeadline(time.Time{})
 		return n, io.EOF
@@ -265,6 +267,8 @@ func (r *rest) limit() {
 			patience = left
 		}
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if (r.idle > 0 || r.rate > 0) && !r.given.Load() {
 		// Not every ResponseWriter has deadlines; without one there is no limit.
 		_ = r.control.SetReadDeadline(time.Now().Add(patience))
@@ -275,6 +279,8 @@ func (r *rest) limit() {
 // ends then. net/http takes that for the end of the client and cancels the
 // request's context: see attempt.watch.
 func (r *rest) abandon(patience time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if !r.ended.Load() {
 		r.given.Store(true)
 		_ = r.control.SetReadDeadline(time.Now().Add(patience))

@@ -99,7 +99,7 @@ func (s *Scanner) began(c byte) {
 // ended notes where a value of interest ends, and what is expected next.
 func (s *Scanner) ended(end int, body []byte) {
 	s.state = after
-	if len(s.open) == s.ahead.depth {
+	if s.ahead.depth > 0 && len(s.open) == s.ahead.depth {
 		s.closePiece(body[:end])
 	}
 	switch len(s.open) {

@@ -135,9 +135,9 @@ func (s *Scanner) Request(kind Kind, body []byte, rename func(string) string) (*
 }
 
 // Fill is Request into r, whose memory it uses again: nobody may still read what
-// r was before, what its methods returned, or the keys that it was given. After an error r is of no use but
-// to be filled again. Where the names in the body are those that r had before,
-// and it has room for the prompt, nothing is allocated.
+// r was before, what its methods returned, or the keys that it was given. After an
+// error r is of no use but to be filled again. Where the names in the body are
+// those that r had before, and it has room for the prompt, nothing is allocated.
 func (s *Scanner) Fill(r *Request, kind Kind, body []byte, rename func(string) string) error {
 	r.empty()
 	r.Kind = kind

@@ -74,3 +74,19 @@ func TestSkipRowsOfBackslashes(t *testing.T) {
 		checkSkip(t, rapid.SliceOfN(rapid.SampledFrom([]byte(`aaaaaaa\\\\nu"/`)), 0, 300).Draw(t, "text"))
 	})
 }
+
+func TestOnlyPiecesAreHashedAhead(t *testing.T) {
+	for body, want := range map[string]int{
+		`{"model": "m", "prompt": [1, 2, 3]}`:                                   0,
+		`{"messages": [{"role": "user", "content": "a"}], "temperature": 0.7}`:  1,
+		`{"system": "s", "messages": [{"role": "user"}], "metadata": {"a": 1}}`: 2,
+	} {
+		var s Scanner
+		if err := s.Scan([]byte(body)); err != nil || s.End() != nil {
+			t.Fatal(err)
+		}
+		if got := len(s.ahead.hashes); got != want {
+			t.Errorf("%s: %d hashes, want %d", body, got, want)
+		}
+	}
+}

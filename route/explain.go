@@ -109,9 +109,9 @@ func (r *Router) explain(now clock.Instant, q Query, request cost.Request, chose
 		PromptTokens: int(request.PromptTokens), PromptExact: q.Prompt.TextBytes == 0 || best.known.Told, PromptKeys: best.keyed().String(), OutputTokens: int(request.OutputTokens),
 		Worker: best.member.Worker.Spec.URL, Name: best.member.Worker.Spec.ID, Rank: best.member.Target.Rank, Why: chosen.why,
 		CachedTokens: int(best.hit.Tokens()), TTFTMillis: millis(best.expect(request)),
-		Agent: r.agents.state(&q, request.Return), NearTie: chosen.tie, Lease: chosen.lease, ActualPromptTokens: -1, ActualCachedTokens: -1, Candidates: dst,
+		Agent: r.agents.state(&q, request.Return), NearTie: chosen.tie, Lease: chosen.lease, ActualPromptTokens: -1, ActualCachedTokens: -1,
+		Candidates: slices.Grow(dst, min(len(r.cands), maxCandidates+1)),
 	}
-	e.Candidates = slices.Grow(dst, min(len(r.cands), maxCandidates+1))
 	order := r.byCost[:0]
 	for i := range r.cands {
 		order = append(order, i)

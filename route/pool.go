@@ -31,7 +31,7 @@ type pool struct {
 	next     int           // whom it is the turn of to be looked at
 	lookedAt clock.Instant // by when turns were taken
 	worseAt  clock.Instant // when those that are not of the best grade were
-	epoch    uint32        // counts decisions
+	epoch    uint64        // counts decisions
 }
 
 // graded are the members of a grade.
@@ -60,8 +60,8 @@ type entry struct {
 	looked  clock.Instant
 	signals uint64 // fleet.Member.Changes then
 	ledger  uint64 // fleet.Ledger.Changes then
-	taken   uint32 // by the decision of that epoch
-	heldBy  uint32 // the epoch of the search that found it to hold something
+	taken   uint64 // by the decision of that epoch
+	heldBy  uint64 // the epoch of the search that found it to hold something
 	hit     int32  // which of the search's hits that is
 }
 

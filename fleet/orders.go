@@ -96,6 +96,9 @@ func (r *Registry) obey(key, row string) {
 	}
 	rd := wire.NewReader([]byte(row))
 	n := rd.Array(1)
+	if n < orderFields {
+		return
+	}
 	removed, drained, line, host := rd.Bool(), rd.Bool(), rd.String(maxLineBytes), rd.String(maxTextBytes)
 	rd.Skip(n - orderFields)
 	if rd.End() != nil || r.decisions() >= discover.MaxWorkers && (removed || drained || line != "") {

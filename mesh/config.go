@@ -68,7 +68,7 @@ func (c Config) WithDefaults() Config {
 // Validate says what in c, after WithDefaults, can't work; each problem begins
 // with its key.
 func (c Config) Validate() error {
-	errs := []error{c.Transport.Validate()}
+	errs := []error{c.Transport.Validate(), c.Limits.Validate()}
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if len(c.Peers) > maxPeerNames {
 		bad("peers: %d names, at most %d are allowed", len(c.Peers), maxPeerNames)
@@ -96,9 +96,6 @@ func (c Config) Validate() error {
 	}
 	if c.MaxAddresses < maxPeerNames {
 		bad("max_addresses is %d: want %d or more, one for each of peers", c.MaxAddresses, maxPeerNames)
-	}
-	if err := c.Limits.Validate(); err != nil {
-		bad("limits.%w", err)
 	}
 	if c.WarmUp < 0 {
 		bad("warm_up is %v: want 0 (the default) or more", c.WarmUp)

@@ -41,7 +41,8 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
-// Validate says which limits can't work; each problem begins with its key.
+// Validate says which limits can't work; each problem begins with its key, as a
+// member of limits.
 func (l Limits) Validate() error {
 	var errs []error
 	for _, f := range []struct {
@@ -52,7 +53,7 @@ func (l Limits) Validate() error {
 		{"replicas", l.Replicas}, {"wants", l.Wants}, {"snapshot_bytes", l.SnapshotBytes},
 	} {
 		if f.is < 1 {
-			errs = append(errs, fmt.Errorf("%s is %d: want 1 or more", f.key, f.is))
+			errs = append(errs, fmt.Errorf("limits.%s is %d: want 1 or more", f.key, f.is))
 		}
 	}
 	return errors.Join(errs...)

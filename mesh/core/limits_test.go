@@ -121,3 +121,10 @@ func TestSnapshotsAreBounded(t *testing.T) {
 		})
 	}
 }
+
+func TestEachBadLimitIsNamed(t *testing.T) {
+	err := Limits{Streams: -1, Wants: -1}.WithDefaults().Validate()
+	if want := "limits.streams is -1: want 1 or more\nlimits.wants is -1: want 1 or more"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}

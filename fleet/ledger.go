@@ -195,6 +195,9 @@ func (l *Ledger) unqueue(now clock.Instant, b *Booking) {
 	l.sums.queuedTokens -= b.UncachedTokens
 	l.sums.queuedPairs -= b.UncachedPairs
 	l.sums.queuedMicros -= b.WorkMicros
+	if len(l.queue) == 0 { // what rounding leaves would cost a step
+		l.sums.queuedTokens, l.sums.queuedPairs, l.sums.queuedMicros = 0, 0, 0
+	}
 }
 
 // Settle counts as decoding whatever should have got its first token by now

@@ -88,3 +88,16 @@ func TestPlayAgainAfterAStall(t *testing.T) {
 		}
 	}
 }
+
+// A stretched scenario does as much as before, at its pace: none of its steps is
+// left behind its fault's end.
+func TestStretchedKeepsItsProportions(t *testing.T) {
+	for _, s := range Catalogue() {
+		x := s.Stretched(0.5)
+		for i := range s.Faults {
+			if was, is := &s.Faults[i], &x.Faults[i]; 2*is.At != was.At || 2*is.For != was.For || 2*is.Period != was.Period {
+				t.Errorf("%s: %v became %v", s.Name, *was, *is)
+			}
+		}
+	}
+}

@@ -167,7 +167,7 @@ func (s Scenario) Stretched(factor float64) Scenario {
 	s.Duration, s.Faults = longer(s.Duration), slices.Clone(s.Faults)
 	for i := range s.Faults {
 		f := &s.Faults[i]
-		f.At, f.For = longer(f.At), longer(f.For)
+		f.At, f.For, f.Period = longer(f.At), longer(f.For), longer(f.Period)
 	}
 	return s
 }

@@ -10,7 +10,7 @@
 //
 // Nothing is loaded outside of these namespaces. Processes die with the run (the
 // kernel sends them SIGKILL when its thread is gone); namespaces and files carry
-// the run's process id and start time in their names, and every run begins by
-// sweeping away what dead ones left: see [Sweep]. It needs Linux, root, iproute2
+// the run's process id and start time in their names, and a Ground begins by
+// sweeping away what dead runs left: see [Sweep]. It needs Linux, root, iproute2
 // and nftables; [Ground.Ready] says what is missing.
 package real

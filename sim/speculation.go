@@ -81,19 +81,33 @@ const (
 // Speculations are the experiment's settings, from no trouble to all that is
 // bounded, and then two without replay, which is not.
 func Speculations() []Speculation {
-	with := func(delay time.Duration, loss, refuse float64, noReplay bool) Speculation {
-		x := DefaultSpeculation()
-		x.EventDelay, x.EventLoss, x.Refuse, x.NoReplay = delay, loss, refuse, noReplay
-		return x
-	}
 	return []Speculation{
-		with(100*time.Millisecond, 0, 0, false),
-		with(time.Second, 0.01, 0.02, false),
-		with(2500*time.Millisecond, 0.025, 0.05, false),
-		with(5*time.Second, 0.05, 0.1, false),
-		with(time.Second, 0.001, 0.02, true),
-		with(5*time.Second, 0.05, 0.1, true),
+		troubled(100*time.Millisecond, 0, 0, false),
+		troubled(time.Second, 0.01, 0.02, false),
+		troubled(2500*time.Millisecond, 0.025, 0.05, false),
+		troubled(5*time.Second, 0.05, 0.1, false),
+		troubled(time.Second, 0.001, 0.02, true),
+		troubled(5*time.Second, 0.05, 0.1, true),
 	}
+}
+
+// SpeculationGrid is every combination of no, half and all of each trouble that
+// is bounded.
+func SpeculationGrid() (all []Speculation) {
+	for _, delay := range []time.Duration{0, 2500 * time.Millisecond, 5 * time.Second} {
+		for _, loss := range []float64{0, 0.025, 0.05} {
+			for _, refuse := range []float64{0, 0.05, 0.1} {
+				all = append(all, troubled(delay, loss, refuse, false))
+			}
+		}
+	}
+	return all
+}
+
+func troubled(delay time.Duration, loss, refuse float64, noReplay bool) Speculation {
+	x := DefaultSpeculation()
+	x.EventDelay, x.EventLoss, x.Refuse, x.NoReplay = delay, loss, refuse, noReplay
+	return x
 }
 
 // DefaultSpeculation returns the experiment without any trouble with events.

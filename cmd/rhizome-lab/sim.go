@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -31,7 +32,8 @@ type simCommand struct {
 	Seeds       int     `help:"Play seeds 1 to N. A single one gives no intervals. Default 3, or the suite's." placeholder:"N"`
 	Column      string  `help:"What the routers know of the workers' constants: oracle, learned or misspecified. Default learned, or the suite's." placeholder:"NAME"`
 	Capacity    bool    `help:"Also search the highest speed at which goodput is at least 95 %."`
-	Speculation bool    `help:"Play what indexes are worth while events are late or lost, and workers and replicas die; only --seeds and --json count beside it."`
+	Speculation bool    `help:"Play what indexes are worth while events are late or lost, and workers and replicas die; only --grid, --seeds and --json count beside it."`
+	Grid        bool    `help:"With --speculation: every combination of late, lost and refused, not one row of each measure of trouble."`
 	Limit       int     `help:"Play only so many requests." placeholder:"N"`
 	NoHold      bool    `help:"Send turns of a trace at their own time, even if the turn before has not been answered."`
 	Block       int     `help:"Tokens in a KV block; smaller ones are slower to simulate." placeholder:"N"`
@@ -48,6 +50,9 @@ func (c *simCommand) Run(sh *shell) error {
 	}
 	if c.Speculation {
 		return c.speculate(sh)
+	}
+	if c.Grid {
+		return errors.New("--grid is for --speculation")
 	}
 	p, err := c.plan()
 	if err != nil {

@@ -30,6 +30,9 @@ type speculationRow struct {
 // speculate plays the experiment with speculation in all its settings.
 func (c *simCommand) speculate(sh *shell) error {
 	settings, seeds := sim.Speculations(), max(1, c.Seeds)
+	if c.Grid {
+		settings = sim.SpeculationGrid()
+	}
 	if c.Seeds == 0 {
 		seeds = 3
 	}

@@ -143,14 +143,7 @@ func NewGroup(cfg Config, deps Deps) (*Group, error) {
 	}
 	g.news.more, g.reads = make(chan struct{}, 1), make(chan struct{}, maxReads)
 	g.addresses.Store(&map[string]raft.ServerAddress{})
-	g.port.here = func(at raft.ServerAddress) bool {
-		for _, a := range *g.addresses.Load() { // order-free: any
-			if a == at {
-				return true
-			}
-		}
-		return false
-	}
+	g.port.where = g.address
 	state := NewState()
 	if len(deps.Saved) > 0 {
 		s, err := Restore(deps.Saved)

@@ -15,8 +15,8 @@ import (
 // what is left of one can't speak into another.
 type port struct {
 	plane raft.StreamLayer
-	// here says that a live replica runs Raft at an address, and is connected.
-	here func(raft.ServerAddress) bool
+	// where finds a server's replica, if it lives and is connected.
+	where func(server string) (raft.ServerAddress, bool)
 
 	mu  sync.Mutex
 	now *layer // that takes streams; nil: nobody
@@ -101,23 +101,38 @@ const (
 	absentLook = 50 * time.Millisecond
 )
 
-// await waits for a replica that is not here to come back. Raft waits twice as
-// long after each attempt that failed, up to 10 s (raft 1.8.0, backoff), and
-// nothing wakes it when the peer is back; so few attempts should fail.
-func (l *layer) await(addr raft.ServerAddress) {
-	for end := time.Now().Add(absentWait); !l.port.here(addr) && time.Now().Before(end); {
+// nominal is what stands for a server's address in Raft's configuration: where it
+// is now is found when it is dialled. Raft refuses two servers with one address,
+// which one that died and the replica that is there now may have.
+func nominal(server string) raft.ServerAddress { return raft.ServerAddress(server) }
+
+// await waits for a server whose replica is not here to come back, and returns its
+// address. Raft waits twice as long after each attempt that failed, up to 10 s
+// (raft 1.8.0, backoff), and nothing wakes it when the peer is back; so few
+// attempts should fail.
+func (l *layer) await(server string) (raft.ServerAddress, error) {
+	for end := time.Now().Add(absentWait); ; {
+		if at, ok := l.port.where(server); ok {
+			return at, nil
+		}
+		if !time.Now().Before(end) {
+			return "", fmt.Errorf("dial Raft's server %s: no replica that is connected runs it", server)
+		}
 		select {
 		case <-l.done:
-			return
+			return "", net.ErrClosed
 		case <-time.After(absentLook):
 		}
 	}
 }
 
-// Dial is part of raft.StreamLayer.
+// Dial is part of raft.StreamLayer; the address is a [nominal] one.
 func (l *layer) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
-	l.await(addr)
-	c, err := l.port.plane.Dial(addr, timeout)
+	at, err := l.await(string(addr))
+	if err != nil {
+		return nil, err
+	}
+	c, err := l.port.plane.Dial(at, timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +141,7 @@ func (l *layer) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn, 
 	}
 	if _, err := c.Write(binary.BigEndian.AppendUint64(nil, uint64(l.cluster))); err != nil {
 		c.Close()
-		return nil, fmt.Errorf("say which cluster a stream to %s is of: %w", addr, err)
+		return nil, fmt.Errorf("say which cluster a stream to %s at %s is of: %w", addr, at, err)
 	}
 	_ = c.SetWriteDeadline(time.Time{})
 	return c, nil

@@ -49,9 +49,8 @@ const (
 )
 
 // startVoter runs Raft as a server called id. first begins the cluster with this
-// server alone; otherwise it waits for the leader to take it in. addressOf finds
-// where a server is now.
-func startVoter(p *port, cluster Cluster, id string, first bool, heartbeat time.Duration, m *machine, addressOf func(id string) (raft.ServerAddress, bool), log *slog.Logger) (*voter, error) {
+// server alone; otherwise it waits for the leader to take it in.
+func startVoter(p *port, cluster Cluster, id string, first bool, heartbeat time.Duration, m *machine, log *slog.Logger) (*voter, error) {
 	c := raft.DefaultConfig()
 	c.LocalID = raft.ServerID(id)
 	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = heartbeat, heartbeat, heartbeat/2
@@ -72,7 +71,6 @@ func startVoter(p *port, cluster Cluster, id string, first bool, heartbeat time.
 		// the histories under faults found it).
 		MaxRPCsInFlight: 1,
 		Stream:          layer, MaxPool: raftPool, Timeout: raftNetTimeout, Logger: c.Logger,
-		ServerAddressProvider: provider(addressOf),
 	})
 	store, snapshots := raft.NewInmemStore(), raft.NewInmemSnapshotStore()
 	if first {
@@ -118,18 +116,6 @@ func (v *voter) servers() []server {
 		all = append(all, server{string(s.ID), s.Suffrage == raft.Voter})
 	}
 	return all
-}
-
-// provider tells Raft where a server is.
-type provider func(id string) (raft.ServerAddress, bool)
-
-// ServerAddr is part of raft.ServerAddressProvider. After its error Raft dials the
-// nominal address, where nobody is.
-func (p provider) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
-	if a, ok := p(string(id)); ok {
-		return a, nil
-	}
-	return "", errors.New("no replica runs this server now")
 }
 
 // machine is the state as Raft drives it.

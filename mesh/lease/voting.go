@@ -78,7 +78,7 @@ func (g *Group) start(now clock.Instant, cluster Cluster, first bool) {
 	g.servers++
 	id := fmt.Sprintf("%s/%d", g.deps.Self, g.servers)
 	m := newMachine(cluster, NewState(), g.applied)
-	v, err := startVoter(g.port, cluster, id, first, g.cfg.Heartbeat, m, g.address, g.deps.Log)
+	v, err := startVoter(g.port, cluster, id, first, g.cfg.Heartbeat, m, g.deps.Log)
 	if err != nil {
 		g.deps.Log.Error("no part in agreeing on leases", "err", err)
 		return
@@ -136,13 +136,8 @@ func (g *Group) stopVoter() {
 	g.own.Server = ""
 }
 
-// address returns where a server is now.
+// address returns where a server is now, if its replica lives and is connected.
 func (g *Group) address(id string) (raft.ServerAddress, bool) {
 	a, ok := (*g.addresses.Load())[id]
 	return a, ok
 }
-
-// nominal is what stands for a server's address in Raft's configuration: where it
-// is now the provider knows. Raft refuses two servers with one address, which one
-// that died and the replica that is there now may have.
-func nominal(id string) raft.ServerAddress { return raft.ServerAddress(id) }

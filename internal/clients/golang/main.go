@@ -49,7 +49,7 @@ func main() {
 		"dies":                func() (seen, error) { return p.collect("dies") },
 		"dies_before":         func() (seen, error) { return p.collect("dies-before") },
 		"cut_short":           func() (seen, error) { return p.plain("cut-short") },
-		"stalls":              func() (seen, error) { return p.collect("stalls", option.WithRequestTimeout(500*time.Millisecond)) },
+		"stalls":              func() (seen, error) { return p.collect("stalls", option.WithRequestTimeout(2*time.Second)) },
 		"leaves":              p.leaves,
 	} {
 		s, err := play()

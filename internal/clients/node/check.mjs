@@ -87,7 +87,7 @@ const scenarios = {
   dies: () => collect("dies", chat("dies", { stream: true })),
   dies_before: () => collect("dies_before", chat("dies-before", { stream: true })),
   cut_short: () => chat("cut-short"),
-  stalls: () => chat("silent", {}, { timeout: 500 }),
+  stalls: () => chat("silent", {}, { timeout: 2000 }),
   async leaves() {
     const stream = await chat("leaves", { stream: true });
     for await (const chunk of stream) return { text: chunk.choices[0].delta.content };

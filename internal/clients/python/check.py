@@ -196,7 +196,7 @@ def cut_short():
 
 @scenario
 def stalls():
-    return collect("stalls", client.with_options(timeout=0.5).chat.completions.create(model="stalls", messages=user, stream=True))
+    return collect("stalls", client.with_options(timeout=2).chat.completions.create(model="stalls", messages=user, stream=True))
 
 
 @scenario

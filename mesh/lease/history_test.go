@@ -132,6 +132,10 @@ func (h *history) line(c lease.Cluster) []porcupine.Operation {
 	put := func(o op, back int64) {
 		line = append(line, porcupine.Operation{ClientId: o.client, Input: o.in, Call: 2 * o.call, Output: o.out, Return: 2*back + 1})
 	}
+	by := map[lease.Token]held{}
+	for _, o := range h.ops {
+		by[o.out.holds.token] = o.out.holds
+	}
 	given, met := map[held]bool{}, map[held]bool{}
 	gone := map[uint64]bool{} // holders whose grant counts here
 	for _, o := range h.ops {
@@ -142,6 +146,10 @@ func (h *history) line(c lease.Cluster) []porcupine.Operation {
 			put(o, o.back)
 			if o.out.holds != (held{}) {
 				met[o.out.holds] = true
+			}
+			// What it took the place of may have been seen in another cluster alone.
+			if o.out.done && o.in.expect != (lease.Token{}) {
+				met[by[o.in.expect]] = true
 			}
 			if o.out.done && o.in.kind == opAcquire {
 				given[o.out.holds], gone[o.out.holds.holder] = true, true

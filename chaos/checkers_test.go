@@ -30,11 +30,16 @@ func fine() (*Scenario, *History) {
 		}
 	}
 	h.Truths = []Stream{{Worker: 0, Next: 50, Digest: 350}}
+	h.Clusters = []LeaseCluster{{Cluster: 7, Past: []LeaseBegin{{Cluster: 7}}}}
 	h.Leases = []LeaseOp{
-		{Client: 1, Key: "k", Kind: "acquire", Call: 1, Return: 2, Holder: 1, Gen: 1, Index: 1, OK: true},
-		{Client: 2, Key: "k", Kind: "read", Call: 3, Return: 4, Holder: 1, Gen: 1, Index: 1, OK: true},
-		{Client: 1, Key: "k", Kind: "renew", Call: 5, Return: 6, Holder: 1, Gen: 1, Index: 2, OK: true},
-		{Client: 2, Key: "k", Kind: "revoke", Call: 7, Return: 8, OK: true},
+		{Client: 1, Key: "k", Kind: Acquire, Call: 1, Return: 2, OK: true, Gives: 11, Lease: Lease{11, Token{1, 1}}, Cluster: 7, Index: 1},
+		{Client: 2, Key: "k", Kind: Read, Call: 3, Return: 4, OK: true, Lease: Lease{11, Token{1, 1}}, Cluster: 7, Index: 1},
+		{Client: 1, Key: "k", Kind: Renew, Call: 5, Return: 6, OK: true, Expect: Token{1, 1}, Lease: Lease{11, Token{1, 1}}, Cluster: 7, Index: 2},
+		{Client: 2, Key: "k", Kind: Revoke, Call: 7, Return: 8, OK: true, Expect: Token{1, 1}, Cluster: 7, Index: 3},
+		{Client: 2, Key: "k", Kind: Acquire, Call: second, Return: second, OK: true, Gives: 12, Lease: Lease{12, Token{1, 4}}, Cluster: 7, Index: 4},
+		{Client: 1, Key: "k", Kind: Renew, Call: 2 * second, Return: 2 * second, Expect: Token{1, 1}, Lease: Lease{12, Token{1, 4}}, Cluster: 7, Index: 5},
+		{Client: 1, Key: "k", Kind: Read, Call: 7 * second, Return: 7 * second, Cluster: 7, Index: 6},
+		{Client: 3, Key: "k", Kind: Seen, Call: 5 * second, Return: 5 * second, OK: true, Lease: Lease{12, Token{1, 4}}, Cluster: 7},
 	}
 	return s, h
 }
@@ -97,10 +102,22 @@ func TestCheckersCatch(t *testing.T) {
 		{"tickets", "was fenced", func(_ *Scenario, h *History) {
 			last(h).Tickets = []Ticket{{Origin: "a", Deadline: 60 * second, Fenced: true}}
 		}},
-		{"leases", "no order", func(_ *Scenario, h *History) { h.Leases[1].Holder = 2 }},
-		{"leases", "no order", func(_ *Scenario, h *History) { h.Leases[2].Index = 1 }}, // a token twice
+		{"leases", "no order", func(_ *Scenario, h *History) { h.Leases[1].Lease.Holder = 12 }},
+		{"leases", "no order", func(_ *Scenario, h *History) { h.Leases[4].Lease.Token = Token{1, 1}; h.Leases = h.Leases[:5] }}, // a token twice
+		{"leases", "no order", func(_ *Scenario, h *History) { h.Leases[5].OK = true }},                                          // renewed by an old token
 		{"leases", "no order", func(_ *Scenario, h *History) { // read after it was revoked
-			h.Leases = append(h.Leases, LeaseOp{Key: "k", Kind: "read", Call: 9, Return: 10, Holder: 1, Gen: 1, Index: 2, OK: true})
+			h.Leases = append(h.Leases, LeaseOp{Key: "k", Kind: Read, Call: 900 * time.Millisecond, Return: 901 * time.Millisecond, OK: true, Lease: Lease{11, Token{1, 1}}, Cluster: 7, Index: 3})
+		}},
+		{"leases", "no order", func(_ *Scenario, h *History) { h.Leases[6].Call, h.Leases[6].Return = 5*second, 5*second }}, // gone before its time
+		{"leases", "no order", func(_ *Scenario, h *History) { // granted beside one that is held
+			h.Leases = append(h.Leases, LeaseOp{Key: "k", Kind: Acquire, Call: 3 * second, Return: 3 * second, OK: true, Gives: 13, Lease: Lease{13, Token{1, 5}}, Cluster: 7, Index: 5})
+		}},
+		{"leases", "where it comes from", func(_ *Scenario, h *History) { h.Clusters = nil }},
+		{"leases", "in another", func(_ *Scenario, h *History) {
+			h.Leases = append(h.Leases, LeaseOp{Client: 4, Key: "k", Kind: Seen, OK: true, Lease: Lease{13, Token{1, 4}}, Cluster: 7})
+		}},
+		{"leases", "in a table that had", func(_ *Scenario, h *History) {
+			h.Leases = append(h.Leases, LeaseOp{Client: 3, Key: "k", Kind: Seen, OK: true, Lease: Lease{11, Token{1, 1}}, Cluster: 7})
 		}},
 		{"tables", "another table", func(_ *Scenario, h *History) { last(h).Leases++ }},
 		{"tables", "two seconds before", func(_ *Scenario, h *History) { last(h).Applied, last(h).Leases = 40, 120 }},

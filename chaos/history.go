@@ -31,8 +31,10 @@ type History struct {
 	Workers []WorkerLife
 	// Truths are what the engines held at the end; nil where the ground can't tell.
 	Truths []Stream
-	// Leases is the log of lease operations as their callers saw them.
-	Leases []LeaseOp
+	// Leases is the log of lease operations as their callers saw them, Clusters where
+	// each cluster that they met comes from.
+	Leases   []LeaseOp
+	Clusters []LeaseCluster
 	// IdealTTFT is the mean TTFT of the same work under one router that knows
 	// everything at once; 0 where the ground can't tell.
 	IdealTTFT time.Duration
@@ -162,18 +164,6 @@ type Ticket struct {
 	No       uint64
 	Deadline time.Duration
 	Fenced   bool // its origin was fenced, and is
-}
-
-// LeaseOp is one operation on a lease from its caller's side.
-type LeaseOp struct {
-	Client       int
-	Key          string
-	Kind         string // acquire, renew, revoke, read
-	Call, Return time.Duration
-	Unknown      bool // no answer came: it may have happened, or may yet
-	Holder       int
-	Gen, Index   uint64 // the token that was seen
-	OK           bool
 }
 
 // WorkerLife is a time during which a worker was up.

@@ -51,19 +51,6 @@ func TestPlaySumsUp(t *testing.T) {
 	}
 }
 
-// TestUnknownLeasesStayOpen: an operation whose answer never came may have
-// happened, at any time since, or not at all.
-func TestUnknownLeasesStayOpen(t *testing.T) {
-	s, h := fine()
-	h.Leases = append(h.Leases,
-		LeaseOp{Client: 3, Key: "k", Kind: "acquire", Call: 9, Return: 10, Unknown: true, Holder: 3, Gen: 1, Index: 9, OK: true},
-		LeaseOp{Client: 4, Key: "k", Kind: "acquire", Call: 9, Return: 10, Unknown: true},
-		LeaseOp{Client: 2, Key: "k", Kind: "read", Call: 30, Return: 31, Holder: 3, Gen: 1, Index: 9, OK: true})
-	for _, v := range leasesLinear().Check(s, h) {
-		t.Error(v.What)
-	}
-}
-
 // What failed on a machine that had no time is played again, three times at
 // most; what failed on one that had time is not, nor what passed.
 func TestPlayAgainAfterAStall(t *testing.T) {

@@ -3,6 +3,7 @@ package bubble
 import (
 	"encoding/json"
 	"os"
+	"slices"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -27,7 +28,31 @@ func TestScenarios(t *testing.T) {
 			for _, v := range chaos.Judge(&s, h) {
 				t.Errorf("%v %s: %s", v.At, v.Checker, v.What)
 			}
+			plantLease(t, &s, h)
 		})
+	}
+}
+
+// plantLease has the last read that saw a lease have seen another one, which is to
+// be found.
+func plantLease(t *testing.T, s *chaos.Scenario, h *chaos.History) {
+	t.Helper()
+	kinds := make(map[chaos.LeaseKind]int)
+	last := -1
+	for i := range h.Leases {
+		op := &h.Leases[i]
+		if kinds[op.Kind]++; op.Kind == chaos.Read && op.OK {
+			last = i
+		}
+	}
+	for _, kind := range []chaos.LeaseKind{chaos.Acquire, chaos.Renew, chaos.Revoke, chaos.Read} {
+		if kinds[kind] < 10 {
+			t.Fatalf("%d times %s is no history of leases", kinds[kind], kind)
+		}
+	}
+	h.Leases[last].Lease.Token.Index++
+	if !slices.ContainsFunc(chaos.Judge(s, h), func(v chaos.Violation) bool { return v.Checker == "leases" }) {
+		t.Errorf("%+v explains what was never so", h.Leases[last])
 	}
 }
 

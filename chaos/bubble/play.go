@@ -31,6 +31,7 @@ type world struct {
 	weather transport.Faults
 	ending  sync.WaitGroup // replicas that end
 	hosts   atomic.Pointer[[]netip.Addr]
+	running atomic.Pointer[[]*replica]
 	h       *chaos.History
 }
 
@@ -93,6 +94,7 @@ func (w *world) now() time.Duration { return time.Since(w.began) }
 func (w *world) play() {
 	steps := w.plan()
 	w.began = time.Now()
+	asking := w.ask()
 	end := max(w.s.Duration, w.s.Last()) + w.s.Settle
 	for next := time.Duration(0); w.now() < end; {
 		due := next
@@ -117,6 +119,7 @@ func (w *world) play() {
 		}
 	}
 	w.h.End = w.now()
+	asking.end()
 }
 
 // lead writes the numbers of leaders into the last round of samples.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/rhizome-router/rhizome/chaos"
 	"github.com/rhizome-router/rhizome/clock"
-	"github.com/rhizome-router/rhizome/kv"
 	"github.com/rhizome-router/rhizome/mesh"
 	"github.com/rhizome-router/rhizome/mesh/core"
 	"github.com/rhizome-router/rhizome/mesh/lease"
@@ -70,6 +69,18 @@ func (w *world) start(p *place) {
 	r.stop = stop
 	go func() { r.done <- w.live(ctx, r) }()
 	p.up = r
+	w.tellRunning()
+}
+
+// tellRunning lets clients know which replicas there are.
+func (w *world) tellRunning() {
+	var all []*replica
+	for _, p := range w.places {
+		if p.up != nil {
+			all = append(all, p.up)
+		}
+	}
+	w.running.Store(&all)
 }
 
 // live runs a replica's parts until ctx ends, the mesh last.
@@ -79,7 +90,7 @@ func (w *world) live(ctx context.Context, r *replica) error {
 	member, agreed := make(chan error, 1), make(chan error, 1)
 	go func() { member <- r.node.Run(inMesh) }()
 	go func() { agreed <- r.leases.Run(ctx) }()
-	for n := byte(0); ; n++ {
+	for {
 		select {
 		case <-ctx.Done():
 			err := <-agreed
@@ -88,17 +99,11 @@ func (w *world) live(ctx context.Context, r *replica) error {
 		case <-time.After(readEvery):
 		}
 		w.read(r)
-		if n%proposeEach == 0 {
-			key := lease.Key{n / proposeEach % workflows}
-			r.leases.Propose(lease.Command{Kind: lease.Acquire, Key: key, Holder: lease.Holder{Target: kv.Target{Worker: kv.WorkerID(1 + n%4), Rank: kv.NoRank}, Boot: 1}})
-		}
 	}
 }
 
 const (
-	readEvery   = 20 * time.Millisecond
-	proposeEach = 10 // reads
-	workflows   = 8
+	readEvery = 20 * time.Millisecond
 	// readBatches bounds what is read of an engine at a time.
 	readBatches = 64
 )
@@ -135,6 +140,7 @@ func (w *world) stop(p *place, crash bool) {
 	}
 	r := p.up
 	p.up = nil
+	w.tellRunning()
 	r.stop()
 	w.ending.Go(func() { // beside the play: one that has crashed is gone for all others at once
 		if err := <-r.done; err != nil && !crash {

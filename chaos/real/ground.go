@@ -181,7 +181,7 @@ func play(ctx context.Context, c *cluster, s *chaos.Scenario, seed uint64, log *
 	w.tell(log)
 	h := &chaos.History{
 		Scenario: s.Name, Place: chaos.Real, Seed: seed, Faults: d.happening, Requests: w.requests, Samples: v.samples,
-		Workers: c.workerLives(), End: c.now(), Stalled: max(stalled, d.late),
+		Workers: c.workerLives(), Leases: v.leases.ops, End: c.now(), Stalled: max(stalled, d.late),
 	}
 	slices.SortFunc(h.Requests, func(a, b chaos.Request) int { return cmp.Compare(a.At, b.At) })
 	return h, nil

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/rhizome-router/rhizome/chaos"
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/load"
+	"github.com/rhizome-router/rhizome/mesh/lease"
 )
 
 func TestNamesTellTheirOwner(t *testing.T) {
@@ -135,5 +137,27 @@ func TestTheCataloguesFaultsCanBePlayed(t *testing.T) {
 				t.Errorf("%s: step %d is not in order", s.Name, i)
 			}
 		}
+	}
+}
+
+// Each grant is noted once for each table; what is a hint is not.
+func TestSeenLeases(t *testing.T) {
+	s := newSeenLeases()
+	d := lease.Description{Status: lease.Status{Cluster: "07", Fresh: true}, Held: []lease.Held{{Key: "k", Target: "1/-", Boot: "2", Gen: 1, Index: 5}}}
+	hint := d
+	hint.Fresh = false
+	for i := range 3 {
+		s.note(time.Duration(i), "a", &d)
+		s.note(time.Duration(i), "c", &hint)
+	}
+	s.note(4, "b", &d)
+	if len(s.ops) != 2 || s.ops[0].Client == s.ops[1].Client || s.ops[0].Lease != s.ops[1].Lease || s.ops[0].Cluster != 7 {
+		t.Errorf("%+v", s.ops)
+	}
+	d.Held[0].Target = "3/-"
+	s.note(5, "b", &d)
+	s.note(6, "c", &d)
+	if found := chaos.Judge(new(chaos.Scenario), &chaos.History{Leases: s.ops}); !slices.ContainsFunc(found, func(v chaos.Violation) bool { return v.Checker == "leases" }) {
+		t.Errorf("one grant with two holders is fine: %v", found)
 	}
 }

@@ -21,8 +21,9 @@ import (
 
 // watch looks at all replicas again and again.
 type watch struct {
-	c    *cluster
-	eyes []*eyes
+	c      *cluster
+	eyes   []*eyes
+	leases *seenLeases
 
 	mu      sync.Mutex
 	samples []chaos.Sample
@@ -32,7 +33,7 @@ type watch struct {
 const sampleEvery = 500 * time.Millisecond
 
 func newWatch(c *cluster) *watch {
-	w := &watch{c: c}
+	w := &watch{c: c, leases: newSeenLeases()}
 	for _, r := range c.replicas {
 		w.eyes = append(w.eyes, newEyes(c, r))
 	}
@@ -134,6 +135,7 @@ func (w *watch) sample(ctx context.Context, r *replica, at time.Duration) (x cha
 	}
 	x.Live = true
 	s.fill(&x, w.c)
+	w.leases.note(at, x.Name, &s.leases)
 	x.Told = told(before.log)
 	if off := time.Since(time.UnixMilli(int64(1000 * s.metrics["rhizome_time_of_day_seconds"]))); off.Abs() > wrongTime {
 		x.Told = append(x.Told, string(chaos.ClockJump))

@@ -2,8 +2,11 @@ package sim
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/rhizome-router/rhizome/index"
 )
 
 // Whatever befell events, workers and replicas, once all events have arrived the
@@ -46,5 +49,43 @@ func TestSpeculationSeesLosses(t *testing.T) {
 	}
 	if recall := r.result.Recall(); recall > 0.9 || r.result.Held == 0 {
 		t.Errorf("recall %.4f though batches are missing for good", recall)
+	}
+}
+
+// A replica that died hears no events that were on their way to it: it told the
+// others else that its workers begin anew, for it missed those before, and they
+// forgot whole caches.
+func TestDeadReplicaIsSilent(t *testing.T) {
+	sc := Default()
+	sc.Replicas, sc.Fleet.Workers = 3, 4
+	sc.Workload = Workload{Kind: Chat, Speed: 1, Seconds: 16}
+	const dies = 10 * time.Second
+	s, err := NewStage(StageConfig{Scenario: sc, Seed: 1, Column: Learned, Until: 16 * time.Second, End: 16 * time.Second, Limit: time.Minute, EventSpread: 2500 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slots := func() (all []index.Slot) {
+		for _, r := range s.w.replicas[1:] {
+			for _, m := range r.mesh.members {
+				all = append(all, m.Cache().Slot)
+			}
+		}
+		return all
+	}
+	var before, after []index.Slot
+	read := 0
+	s.At(dies, func() {
+		read, before = len(s.Replica(0).Reads), slots()
+		s.Crash(0)
+	})
+	s.At(dies+3500*time.Millisecond, func() { after = slots() })
+	if err := s.Play(); err != nil {
+		t.Fatal(err)
+	}
+	if read == 0 {
+		t.Fatal("the replica that dies reads no worker")
+	}
+	if !slices.Equal(before, after) {
+		t.Errorf("caches were begun anew though nobody read: slots %v, then %v", before, after)
 	}
 }

@@ -377,14 +377,14 @@ func (s *Stage) refuses(f *flight) bool {
 // awake reports whether a replica's process runs.
 func (r *replica) awake() bool { return !r.dead && !r.paused }
 
-// on has a replica do something at a moment: never if it has died by then, and
-// later if it stands still.
+// on has a replica do something at a moment: never if it is dead now or has died
+// by then, and later if it stands still.
 func (w *world) on(r *replica, at float64, do func(now float64)) {
 	life := r.life
 	var run func(now float64)
 	run = func(now float64) {
 		switch {
-		case r.life != life:
+		case r.life != life || r.dead:
 		case r.paused:
 			r.held = append(r.held, run)
 		default:

@@ -48,8 +48,14 @@ type SpeculationResult struct {
 	TTFT, Ideal time.Duration
 }
 
-// Precision is the share of what the indexes had that was so.
-func (r *SpeculationResult) Precision() float64 { return float64(r.Right) / float64(max(1, r.Known)) }
+// Precision is the share of what the indexes had that was so; 1 if they had
+// nothing.
+func (r *SpeculationResult) Precision() float64 {
+	if r.Known == 0 {
+		return 1
+	}
+	return float64(r.Right) / float64(r.Known)
+}
 
 // Recall is the share of what was so that the indexes had.
 func (r *SpeculationResult) Recall() float64 { return float64(r.Right) / float64(max(1, r.Held)) }
@@ -70,6 +76,24 @@ func (r *SpeculationResult) Add(o *SpeculationResult) {
 	}
 	r.Diverged += o.Diverged
 	r.TTFT, r.Ideal = r.TTFT+o.TTFT, r.Ideal+o.Ideal
+}
+
+// RegretInterval returns the regret over several seeds, and the half-width of its
+// 95 % interval: of a quotient of sums, from by how much each seed's sum is off the
+// common quotient (Cochran, Sampling Techniques, §2.11), by Student's t. It is 0 of
+// a single seed.
+func RegretInterval(seeds []*SpeculationResult) (regret, half float64) {
+	var sum SpeculationResult
+	for _, r := range seeds {
+		sum.Add(r)
+	}
+	regret = sum.Regret()
+	off := make([]float64, len(seeds))
+	for i, r := range seeds {
+		off[i] = r.TTFT.Seconds() - (1+regret)*r.Ideal.Seconds()
+	}
+	_, half = interval(off)
+	return regret, half * float64(len(seeds)) / max(sum.Ideal.Seconds(), 1e-9)
 }
 
 // SpeculationBounds are what is promised where lost events are replayed.

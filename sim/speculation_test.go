@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -49,6 +50,32 @@ func TestSpeculationSeesLosses(t *testing.T) {
 	}
 	if recall := r.result.Recall(); recall > 0.9 || r.result.Held == 0 {
 		t.Errorf("recall %.4f though batches are missing for good", recall)
+	}
+}
+
+// The interval is that of the textbook's quotient: nothing where all seeds have the
+// same, and where they differ half as wide with four times as many.
+func TestRegretInterval(t *testing.T) {
+	ms := time.Millisecond
+	regret, half := RegretInterval([]*SpeculationResult{{TTFT: 110 * ms, Ideal: 100 * ms}, {TTFT: 220 * ms, Ideal: 200 * ms}})
+	if math.Abs(regret-0.1) > 1e-9 || half > 1e-9 {
+		t.Errorf("equal seeds: %.4f ± %.4f, want 0.1 ± 0", regret, half)
+	}
+	var few, many []*SpeculationResult
+	for i := range 400 {
+		r := &SpeculationResult{TTFT: []time.Duration{90, 130}[i%2] * ms, Ideal: 100 * ms}
+		if many = append(many, r); i < 100 {
+			few = append(few, r)
+		}
+	}
+	// Student's t × 0.2 / √n.
+	_, wide := RegretInterval(few)
+	regret, half = RegretInterval(many)
+	if math.Abs(regret-0.1) > 1e-9 || math.Abs(half-0.0197) > 2e-4 || math.Abs(wide/half-2) > 0.05 {
+		t.Errorf("%.4f ± %.4f with 400 seeds, ± %.4f with 100", regret, half, wide)
+	}
+	if _, half := RegretInterval(few[:1]); half != 0 {
+		t.Errorf("± %.4f of one seed", half)
 	}
 }
 

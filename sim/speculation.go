@@ -144,19 +144,36 @@ const instantly = time.Millisecond
 
 // Play plays it.
 func (x Speculation) Play(ctx context.Context) (*SpeculationResult, error) {
+	ideal, err := x.Perfect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return x.Against(ctx, ideal)
+}
+
+// Perfect is a run in which every index knows at once what happened.
+type Perfect struct{ courses []*Course }
+
+// Perfect plays the experiment with a perfect index: the same for all that differ
+// in how late events are and how many are lost.
+func (x Speculation) Perfect(ctx context.Context) (*Perfect, error) {
+	x.EventDelay, x.EventLoss, x.NoReplay = 0, 0, false
 	run, err := x.play(ctx)
 	if err != nil {
 		return nil, err
 	}
-	perfect := x
-	perfect.EventDelay, perfect.EventLoss, perfect.NoReplay = 0, 0, false
-	ideal, err := perfect.play(ctx)
+	return &Perfect{run.stage.courses}, nil
+}
+
+// Against plays the experiment and compares it with a perfect index.
+func (x Speculation) Against(ctx context.Context, ideal *Perfect) (*SpeculationResult, error) {
+	run, err := x.play(ctx)
 	if err != nil {
 		return nil, err
 	}
 	r := run.result
 	for i, c := range run.stage.courses {
-		o := ideal.stage.courses[i]
+		o := ideal.courses[i]
 		if c == nil || o == nil || c.First == 0 || o.First == 0 {
 			continue
 		}

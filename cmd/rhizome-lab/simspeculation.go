@@ -2,8 +2,10 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"time"
@@ -41,27 +43,52 @@ const (
 
 // speculate plays the experiment with speculation in all its settings.
 func (c *simCommand) speculate(sh *shell) error {
-	settings, seeds := sim.Speculations(), max(1, c.Seeds)
+	settings, seeds := sim.Speculations(), c.Seeds
 	if c.Grid {
 		settings = sim.SpeculationGrid()
 	}
-	if c.Seeds == 0 {
+	if seeds == 0 {
 		seeds = 3
 	}
 	step, finish := func(int, string) {}, func() {}
 	if load.IsTerminal(sh.stderr) {
 		step, finish = report.Progress(sh.stderr, len(settings)*seeds)
 	}
-	var rows []speculationRow
+	rows, err := playSpeculations(sh.ctx, settings, seeds, step)
+	finish()
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		enc := json.NewEncoder(sh.stdout)
+		enc.SetIndent("", "  ")
+		return enc.Encode(rows)
+	}
+	printSpeculations(sh.stdout, rows)
+	return nil
+}
+
+// playSpeculations plays each setting with that many seeds; step is told of each.
+func playSpeculations(ctx context.Context, settings []sim.Speculation, seeds int, step func(int, string)) (rows []speculationRow, err error) {
+	type played struct { // what runs with a perfect index differ in
+		refuse float64
+		seed   uint64
+	}
+	perfect := make(map[played]*sim.Perfect)
 	for _, x := range settings {
 		var sum sim.SpeculationResult
 		var all []*sim.SpeculationResult
 		for i := range seeds {
 			x.Seed = uint64(i + 1)
-			r, err := x.Play(sh.ctx)
+			with := played{x.Refuse, x.Seed}
+			if perfect[with] == nil {
+				if perfect[with], err = x.Perfect(ctx); err != nil {
+					return nil, err
+				}
+			}
+			r, err := x.Against(ctx, perfect[with])
 			if err != nil {
-				finish()
-				return err
+				return nil, err
 			}
 			sum.Add(r)
 			all = append(all, r)
@@ -74,23 +101,24 @@ func (c *simCommand) speculate(sh *shell) error {
 			sum.TTFT.Seconds() * 1e3 / n, sum.Ideal.Seconds() * 1e3 / n, sum.Tickets, sum.Diverged, sum.Requests,
 		})
 	}
-	finish()
-	if c.JSON {
-		enc := json.NewEncoder(sh.stdout)
-		enc.SetIndent("", "  ")
-		return enc.Encode(rows)
-	}
-	fmt.Fprintf(sh.stdout, "| events late | lost | refused | replay | precision | recall | TTFT | perfect index | regret |\n|---|---|---|---|---|---|---|---|---|\n")
+	return rows, nil
+}
+
+// printSpeculations writes the rows as a table, and how many seeds it takes to
+// tell regret well.
+func printSpeculations(to io.Writer, rows []speculationRow) {
+	fmt.Fprintf(to, "| events late | lost | refused | replay | precision | recall | TTFT | perfect index | regret |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, r := range rows {
 		replay := "no"
 		if r.Replay {
 			replay = "yes"
 		}
-		fmt.Fprintf(sh.stdout, "| %v | %.3g %% | %.3g %% | %s | %.4f | %.4f | %.1f ms | %.1f ms | %+.1f ± %.1f %% |\n",
+		fmt.Fprintf(to, "| %v | %.3g %% | %.3g %% | %s | %.4f | %.4f | %.1f ms | %.1f ms | %+.1f ± %.1f %% |\n",
 			time.Duration(r.EventDelaySeconds*float64(time.Second)), 100*r.EventLoss, 100*r.Refused, replay, r.Precision, r.Recall, r.TTFTMillis, r.IdealMillis, 100*r.Regret, 100*r.RegretCI95)
 	}
-	if widest := slices.MaxFunc(rows, func(a, b speculationRow) int { return cmp.Compare(a.RegretCI95, b.RegretCI95) }).RegretCI95; seeds >= seedsToTell {
-		fmt.Fprintf(sh.stdout, "\n± is the 95 %% interval over %d seeds, the same for both runs. For ± %.1f %% everywhere it takes about %.0f.\n", seeds, 100*fineRegret, math.Ceil(float64(seeds)*math.Pow(widest/fineRegret, 2)))
+	widest := slices.MaxFunc(rows, func(a, b speculationRow) int { return cmp.Compare(a.RegretCI95, b.RegretCI95) })
+	if n := widest.Seeds; n >= seedsToTell {
+		fmt.Fprintf(to, "\n± is the 95 %% interval over %d seeds, each the same for both runs. For ± %.1f %% in all rows it takes about %.0f.\n",
+			n, 100*fineRegret, math.Ceil(float64(n)*math.Pow(widest.RegretCI95/fineRegret, 2)))
 	}
-	return nil
 }

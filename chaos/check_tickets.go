@@ -6,10 +6,12 @@ import "time"
 // the fence of its origin.
 func ticketsEnd() Checker {
 	const name = "tickets"
-	return Checker{name, "no ticket is held past its deadline or its origin's fence", func(_ *Scenario, h *History) []Violation {
+	return Checker{name, "no ticket is held past its deadline or its origin's fence", func(s *Scenario, h *History) []Violation {
 		f := findings{name: name}
+		seen := 0
 		for i := range h.Samples {
 			x := &h.Samples[i]
+			seen += len(x.Tickets)
 			for _, t := range x.Tickets {
 				if t.Fenced {
 					f.add(x.At, "replica %d holds ticket %d of %s, which was fenced", x.Replica, t.No, t.Origin)
@@ -17,6 +19,9 @@ func ticketsEnd() Checker {
 					f.add(x.At, "replica %d holds ticket %d of %s, %v after its deadline", x.Replica, t.No, t.Origin, late)
 				}
 			}
+		}
+		if seen == 0 && h.Place == Pure && s.Replicas > 1 && len(h.Requests) > 0 { // elsewhere none are seen
+			f.add(h.End, "no promise was seen")
 		}
 		return f.all
 	}}

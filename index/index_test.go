@@ -244,6 +244,9 @@ func TestIndexAgainstNaive(t *testing.T) {
 				if ticket != nil {
 					ticket.deadline = deadline
 				}
+				if at, open := x.Deadline(no); open != (ticket != nil) || open && at != deadline {
+					t.Fatalf("Deadline(%d) is %v, %v after it was set to %v", no, at, open, deadline)
+				}
 			},
 			"expire": func(t *rapid.T) {
 				now += clock.Instant(rapid.IntRange(0, 8).Draw(t, "passed"))

@@ -192,6 +192,18 @@ func (x *Index) Extend(no Ticket, deadline clock.Instant) bool {
 	return ok
 }
 
+// Deadline returns when a ticket ends at the latest; false if it has ended.
+func (x *Index) Deadline(no Ticket) (clock.Instant, bool) {
+	p := &x.promises
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t, ok := p.tickets[no]
+	if !ok {
+		return 0, false
+	}
+	return t.deadline, true
+}
+
 // End takes a ticket's promises back: those that no other open ticket shares
 // no longer match. Ending a ticket twice, or one that expired, does nothing.
 func (x *Index) End(no Ticket) {

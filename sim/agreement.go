@@ -17,6 +17,7 @@ type agreement struct {
 	parts   []*part // by replica
 	dead    []deadReplica
 	checked float64
+	missed  *missed // who leads and whom it misses; nil: all reach all
 
 	Fences, Checkpoints int // agreed on
 }
@@ -88,6 +89,7 @@ func (a *agreement) died(n int) {
 
 // tick does what a leader does, and lets replicas apply what has reached them.
 func (a *agreement) tick(now float64) {
+	a.missed.look(a, now)
 	for len(a.dead) > 0 && now-a.dead[0].at >= silenceMicros+micros(fenceAfter) {
 		a.propose(lease.Command{Kind: lease.Fence, Origin: a.dead[0].origin})
 		a.dead = a.dead[1:]
@@ -97,7 +99,7 @@ func (a *agreement) tick(now float64) {
 		a.settle()
 	}
 	for i, r := range a.s.w.replicas {
-		if !r.awake() {
+		if !r.awake() || !a.missed.reaches(r) {
 			continue
 		}
 		p := a.parts[i]
@@ -115,7 +117,7 @@ func (a *agreement) tick(now float64) {
 func (a *agreement) settle() {
 	c := lease.Command{Kind: lease.Checkpoint}
 	for _, r := range a.s.w.replicas {
-		if !r.awake() {
+		if !r.awake() || !a.missed.reaches(r) {
 			continue
 		}
 		if low := r.mesh.router.LowestPromise(); low > 0 {

@@ -43,6 +43,7 @@ type Stage struct {
 	scribes []*crdt.Stream // what each worker's present life said, all of it
 	lives   []WorkerLife
 	ended   time.Duration // when the last request did
+	agreed  *agreement    // nil for replicas that agree on nothing
 	stays   func() bool   // whether the world goes on for the director's sake; nil: no
 }
 

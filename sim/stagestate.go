@@ -8,6 +8,7 @@ import (
 	"github.com/rhizome-router/rhizome/index"
 	"github.com/rhizome-router/rhizome/kv"
 	"github.com/rhizome-router/rhizome/mesh/core"
+	"github.com/rhizome-router/rhizome/route"
 )
 
 // coreOf is what a replica's node keeps.
@@ -27,6 +28,9 @@ type ReplicaState struct {
 	Streams []StreamState
 	Lag     core.StreamsState
 	Stats   core.Stats
+	// Held are the promises of peers that it holds, Told those of its own that peers
+	// were told of.
+	Held, Told []route.Promise
 }
 
 // StreamState is how far someone is with a worker's log.
@@ -50,6 +54,7 @@ func (s *Stage) Replica(n int) ReplicaState {
 	}
 	r.mesh.index.Expire(s.w.clock.Now()) // the router does it with its next decision
 	state := ReplicaState{Name: r.mesh.name, Awake: r.awake(), Index: r.mesh.index.Stats()}
+	state.Held, state.Told = r.mesh.router.HeldPromises(), r.mesh.router.ToldPromises()
 	for i, m := range r.mesh.members {
 		state.Booked += m.Ledger.Booked()
 		if m.Healthy() {

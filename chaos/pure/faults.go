@@ -57,7 +57,11 @@ func (r *run) setter(f *chaos.Fault) (func(on bool), error) {
 	}
 	switch f.Kind {
 	case chaos.Crash:
-		return each(r.Crash, func(n int) { fail(r.Start(n)) }), nil
+		return each(func(n int) {
+			st := r.Replica(n) // its last words
+			r.hear(&st)
+			r.Crash(n)
+		}, func(n int) { fail(r.Start(n)) }), nil
 	case chaos.Pause:
 		return each(r.Pause, r.Resume), nil
 	case chaos.Worker, chaos.Moved:

@@ -3,9 +3,11 @@
 // Equal scenario and seed give equal histories, byte for byte, so that a
 // schedule that fails can be played again and made smaller ([Shrink]).
 //
-// The central type is [Ground]. What it can't show: Raft (leases), sockets and
-// TLS, operating systems. Membership is modelled by what memberlist promises of
-// it: a peer that can't be reached is dead after 4 s and found again within 2 s.
+// The central type is [Ground]. What it can't show: sockets and TLS, operating
+// systems, and how Raft agrees: who is dead, and up to where promises are settled,
+// is agreed on by those that reach most of the others, and leases are not.
+// Membership is modelled by what memberlist promises of it: a peer that can't be
+// reached is dead after 4 s and found again within 2 s.
 package pure
 
 import (
@@ -16,6 +18,7 @@ import (
 	"time"
 
 	"github.com/rhizome-router/rhizome/chaos"
+	"github.com/rhizome-router/rhizome/mesh/core"
 	"github.com/rhizome-router/rhizome/sim"
 )
 
@@ -39,16 +42,12 @@ func (Ground) Run(ctx context.Context, s *chaos.Scenario, seed uint64) (*chaos.H
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	stage, err := newStage(s, seed, s.Replicas, sim.Learned)
+	r, err := newRun(s, seed)
 	if err != nil {
 		return nil, err
 	}
-	r := &run{Stage: stage, s: s, h: &chaos.History{Scenario: s.Name, Place: chaos.Pure, Seed: seed}}
-	if err := r.plan(true); err != nil {
-		return nil, err
-	}
 	r.sampling(ctx)
-	if err := stage.Play(); err != nil {
+	if err := r.Play(); err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -61,6 +60,17 @@ func (Ground) Run(ctx context.Context, s *chaos.Scenario, seed uint64) (*chaos.H
 		}
 	}
 	return r.h, r.err
+}
+
+// newRun puts a play of a scenario together.
+func newRun(s *chaos.Scenario, seed uint64) (*run, error) {
+	stage, err := newStage(s, seed, s.Replicas, sim.Learned)
+	if err != nil {
+		return nil, err
+	}
+	stage.Agree()
+	r := &run{Stage: stage, s: s, h: &chaos.History{Scenario: s.Name, Place: chaos.Pure, Seed: seed}, promised: make(map[promise]time.Duration)}
+	return r, r.plan(true)
 }
 
 // newStage puts the modelled fleet together.
@@ -101,7 +111,16 @@ type run struct {
 	s      *chaos.Scenario
 	h      *chaos.History
 	active []bool // faults, by number
-	err    error
+	// promised is until when origins said that their promises are good, at the
+	// latest.
+	promised map[promise]time.Duration
+	err      error
+}
+
+// promise names one of an incarnation.
+type promise struct {
+	origin core.Replica
+	no     uint64
 }
 
 // sampling looks at the replicas again and again.
@@ -118,13 +137,26 @@ func (r *run) sampling(ctx context.Context) {
 }
 
 func (r *run) sample() {
-	for i := range r.s.Replicas {
-		st := r.Replica(i)
+	states := make([]sim.ReplicaState, r.s.Replicas)
+	for i := range states {
+		states[i] = r.Replica(i)
+		r.hear(&states[i])
+	}
+	for i := range states {
+		st := states[i]
 		x := chaos.Sample{At: r.Now(), Replica: i, Name: st.Name, Live: st.Awake, Leader: -1}
 		if x.Live {
 			r.fill(&x, &st)
 		}
 		r.h.Samples = append(r.h.Samples, x)
+	}
+}
+
+// hear notes until when a replica has said that its promises are good.
+func (r *run) hear(st *sim.ReplicaState) {
+	for _, p := range st.Told {
+		id := promise{p.Origin, p.No}
+		r.promised[id] = max(r.promised[id], time.Duration(p.Deadline))
 	}
 }
 
@@ -153,6 +185,13 @@ func (r *run) fill(x *chaos.Sample, st *sim.ReplicaState) {
 			x.Following = append(x.Following, t.Worker)
 			x.Streams = append(x.Streams, streamOf(&t))
 		}
+	}
+	for _, p := range st.Held {
+		t := chaos.Ticket{Origin: p.Origin.Name, No: p.No, Deadline: time.Duration(p.Deadline), Fenced: r.Fenced(x.Replica, p.Origin)}
+		if said, known := r.promised[promise{p.Origin, p.No}]; known {
+			t.Deadline = min(t.Deadline, said)
+		}
+		x.Tickets = append(x.Tickets, t)
 	}
 	slices.Sort(x.Following)
 	slices.SortFunc(x.Streams, func(a, b chaos.Stream) int { return cmp.Compare(a.Worker, b.Worker) })

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rhizome-router/rhizome/chaos"
+	"github.com/rhizome-router/rhizome/mesh/core"
 )
 
 // small is a scenario that takes a moment.
@@ -103,5 +104,49 @@ func TestFaultsHappen(t *testing.T) {
 	if _, err := (Ground{}).Run(t.Context(), &chaos.Scenario{Name: "x", Doc: "x", Grounds: s.Grounds, Replicas: 1, Workers: 1, Load: s.Load, Duration: time.Second,
 		Faults: []chaos.Fault{{Kind: chaos.DiskFull}}}, 1); err == nil {
 		t.Error("a fault that this ground can't make was taken")
+	}
+}
+
+// A replica that was cut off for long is agreed to be dead, learns of it when it is
+// back, and lives on as the next incarnation; what it promised before is void.
+func TestTheCutOffAreFenced(t *testing.T) {
+	s := small()
+	s.Duration = 40 * time.Second
+	s.Faults = []chaos.Fault{{Kind: chaos.Cut, At: 5 * time.Second, For: 20 * time.Second, A: []int{2}}}
+	r, err := newRun(&s, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	former := core.Replica{Name: r.Replica(2).Name}
+	fencedAt := [3]time.Duration{}
+	incs := make(map[uint64]bool)
+	var look func()
+	look = func() {
+		for i := range fencedAt {
+			if fencedAt[i] == 0 && r.Fenced(i, former) {
+				fencedAt[i] = r.Now()
+			}
+			st := r.Replica(i)
+			for _, p := range append(st.Held, st.Told...) {
+				if p.Origin.Name == former.Name {
+					incs[p.Origin.Inc] = true
+				}
+				if fencedAt[i] != 0 && p.Origin == former {
+					t.Errorf("at %v replica %d holds promise %d of %v, which is dead", r.Now(), i, p.No, p.Origin)
+				}
+			}
+		}
+		r.At(r.Now()+100*time.Millisecond, look)
+	}
+	r.At(time.Second, look)
+	if err := r.Play(); err != nil {
+		t.Fatal(err)
+	}
+	const agreedAfter = 5*time.Second + 4*time.Second + 10*time.Second
+	if r.Fences() != 1 || fencedAt[0] < agreedAfter || fencedAt[0] > agreedAfter+2*time.Second || fencedAt[2] < 25*time.Second || fencedAt[2] > 27*time.Second {
+		t.Errorf("%d fences, known to replicas at %v", r.Fences(), fencedAt)
+	}
+	if !incs[0] || !incs[1] {
+		t.Errorf("incarnations that promised: %v", incs)
 	}
 }

@@ -43,8 +43,9 @@ type ahead struct {
 
 // put notes the i-th block and has it fetched.
 func (a *ahead) put(x *Index, i int, group uint16, k kv.Key) {
-	a.shards[i], a.places[i] = x.at(group, k)
-	a.shards[i].fetch(a.places[i])
+	h := x.hash(group, k)
+	a.shards[i], a.places[i] = x.in(h)
+	x.fetch(h)
 }
 
 func (a *ahead) fetch(x *Index, keys []kv.Key) {
@@ -76,10 +77,10 @@ func (x *Index) applySome(s Slot, changes []Change) {
 // a sweep that visits this shard later sees what is written now, and one that
 // came before made s draining first.
 func (x *Index) change(sh *shard, at place, s Slot, set, clear holder) (prior holder, ok bool) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
+	sh.mu.lock(&x.bed)
+	defer sh.mu.unlock(&x.bed)
 	if !x.slots.Load().state(s).open() {
 		return 0, false
 	}
-	return sh.update(at, s, set, clear, &x.budget)
+	return sh.update(at, s, set, clear, &x.common)
 }

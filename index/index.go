@@ -8,7 +8,7 @@
 // known: it remembers which byte chunks were sent where.
 //
 // Inside, blocks lie in 4096 shards, each an open-addressing table behind its
-// own RWMutex (shard.go). A reader holds a shard's lock for one block's probe,
+// own lock (lock.go, shard.go). A reader holds a shard's lock for one block's probe,
 // a writer for one change or, rarely, for copying one shard's table as it
 // grows; nobody ever holds two. Tables hold no pointers.
 package index
@@ -17,7 +17,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math/bits"
+	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/rhizome-router/rhizome/kv"
 )
@@ -84,7 +87,7 @@ type Config struct {
 type Index struct {
 	shards [numShards]shard
 	mult   uint64 // odd
-	budget budget
+	common
 
 	// slots is what is known of the slots, replaced as a whole by Open,
 	// SetGroups, Drop and the sweep; readers load it once.
@@ -93,6 +96,7 @@ type Index struct {
 	sweep    sweep
 	promises promises
 	removals removals
+	lists    sync.Pool // of *lists
 }
 
 // WithDefaults returns c with every zero limit replaced by its default.
@@ -120,17 +124,35 @@ func (c Config) Validate() error {
 func New(cfg Config) *Index {
 	cfg = cfg.WithDefaults()
 	x := &Index{mult: cfg.Seed<<1 ^ 0x9e3779b97f4a7c15}
-	x.budget.max = cfg.MaxBytes
+	x.max = cfg.MaxBytes
+	x.bed.init()
 	x.slots.Store(new(slotTable))
 	x.promises.init(cfg.MaxPromises)
+	for i := range x.shards {
+		x.shards[i].no = uint32(i)
+	}
 	return x
 }
 
-// at returns the shard of a block and its place there. Windowed groups share
-// the tables: the group is folded into the key.
-func (x *Index) at(group uint16, k kv.Key) (*shard, place) {
-	h := hash(uint64(k)^uint64(group)*0xd6e8feb86659fd93, x.mult)
-	return &x.shards[h>>placeBits], placeOf(h)
+// hash returns the hash of a block. Windowed groups share the tables: the group
+// is folded into the key.
+func (x *Index) hash(group uint16, k kv.Key) uint64 {
+	return hash(uint64(k)^uint64(group)*0xd6e8feb86659fd93, x.mult)
+}
+
+// in returns the shard of a hash and the place there.
+func (x *Index) in(h uint64) (*shard, place) { return &x.shards[h>>placeBits], placeOf(h) }
+
+// at returns the shard of a block and its place there.
+func (x *Index) at(group uint16, k kv.Key) (*shard, place) { return x.in(x.hash(group, k)) }
+
+// fetch makes the processor fetch a shard's lock and the home bucket of a hash.
+// It needs no lock.
+func (x *Index) fetch(h uint64) {
+	i := h >> placeBits
+	head := &x.heads[i]
+	p, _ := bits.Mul64(uint64(placeOf(h))<<shardBits, uint64(head.count.Load()))
+	prefetch(unsafe.Pointer(&x.shards[i]), unsafe.Add(unsafe.Pointer(head.where.Load()), uintptr(p)*bucketBytes))
 }
 
 // Tiers returns the tiers on which slot s holds a block, promises not counted.
@@ -144,8 +166,8 @@ func (x *Index) Tiers(s Slot, group uint16, k kv.Key) kv.TierMask {
 // holder returns slot s's share in a block, or 0.
 func (x *Index) holder(s Slot, group uint16, k kv.Key) holder {
 	sh, at := x.at(group, k)
-	sh.mu.RLock()
-	defer sh.mu.RUnlock()
+	sh.mu.rlock(&x.bed)
+	defer sh.mu.runlock(&x.bed)
 	if b, c := sh.find(at); b != nil {
 		v := sh.view(b, c)
 		if j, ok := search(v, s); ok {
@@ -174,13 +196,13 @@ type Stats struct {
 
 // Stats returns the current sizes.
 func (x *Index) Stats() Stats {
-	st := Stats{Bytes: x.budget.used.Load(), MaxBytes: x.budget.max, Refused: x.budget.refused.Load()}
+	st := Stats{Bytes: x.used.Load(), MaxBytes: x.max, Refused: x.refused.Load()}
 	for i := range x.shards {
 		sh := &x.shards[i]
-		sh.mu.RLock()
+		sh.mu.rlock(&x.bed)
 		st.Keys += int(sh.keys)
 		st.Holders += int(sh.holders)
-		sh.mu.RUnlock()
+		sh.mu.runlock(&x.bed)
 	}
 	for _, s := range x.slots.Load().states {
 		if s.open() {
@@ -206,11 +228,27 @@ const (
 )
 
 func (h holder) slot() Slot         { return Slot(h >> markBits) }
+func (h holder) marks() holder      { return h & markMask }
+func (h holder) unmarked() holder   { return h &^ markMask }
 func (h holder) tiers() kv.TierMask { return kv.TierMask(h & tierBits) }
 
 // hoped returns the tiers, with a promise counted as HBM.
 func (h holder) hoped() kv.TierMask {
 	return kv.TierMask(h&tierBits | h&promised>>kv.NumTiers)
+}
+
+// common is what all shards share.
+type common struct {
+	budget
+	bed   bed
+	heads [numShards]head // by shard
+}
+
+// head is a shard's buckets again, to be read without its lock by those who only
+// fetch, in memory that a change of a block doesn't touch.
+type head struct {
+	where atomic.Pointer[bucket]
+	count atomic.Int64
 }
 
 // budget is the byte count that all shards share.

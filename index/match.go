@@ -66,11 +66,10 @@ type Hit struct {
 }
 
 // Match appends to dst a Hit for each slot that holds, or is promised, a
-// prefix of the prompt that it can use, and returns it. keys are the prompt's
-// blocks of group 0, chained from its root. On a slot with windowed groups a
-// prefix is usable only if these have what they need at its end (SetGroups).
-// The order of the hits depends on the contents only. Match allocates nothing
-// but what dst needs to grow.
+// prefix of the prompt that it can use, sorted by slot, and returns it. keys are
+// the prompt's blocks of group 0, chained from its root. On a slot with windowed
+// groups a prefix is usable only if these have what they need at its end
+// (SetGroups). Match allocates nothing but what dst needs to grow.
 //
 // A call sees each block at one moment, but not all blocks at the same; and of
 // slots whose changes all vouched for it (Change.Whole), not all blocks.
@@ -78,242 +77,190 @@ func (x *Index) Match(keys []kv.Key, dst []Hit) []Hit {
 	if len(keys) == 0 {
 		return dst
 	}
-	for _, i := range [...]int{0, bothGrow, len(keys) - 1} {
-		x.fetch(keys[min(i, len(keys)-1)])
+	for _, i := range [...]int{0, len(keys) - 1, firstNear} {
+		x.fetchKey(keys[min(i, len(keys)-1)])
 	}
-	m := matcher{slots: x.slots.Load()}
+	m := matcher{x: x, keys: keys, slots: x.slots.Load()}
+	var few [2][fewHolders]live
 	first := len(dst)
-	dst = x.matchFirst(&m, keys[0], dst)
-	m.live = dst[first:]
-	x.matchRest(&m, keys)
-	m.catchUp()
-	for i := range dst[first:] {
-		h := &dst[first+i]
-		h.Run.settle()
-		h.Promised.settle()
+	dst, found, many := m.begin(x, dst, lists{few[0][:0], few[1][:0]})
+	m.hits = dst[first:]
+	if len(found.others) > 0 {
+		m.walk(found.others, 1)
+	}
+	m.leap(found.whole, found.others, newGap(len(keys)))
+	if many != nil {
+		x.lists.Put(many)
 	}
 	if m.windowed {
-		usable := x.cutToWindows(m.slots, keys, dst[first:])
+		usable := x.cutToWindows(m.slots, keys, m.hits)
 		return dst[:first+len(usable)]
 	}
 	return dst
 }
 
-// matchRest goes on from the second block. While all live hits are in HBM on
-// slots whose HBM is whole, a block at which all of them still are stands for
-// those before it, so it leaps to where the first of the hits ends. The block
-// behind that end, and all of them on other slots, it looks at one by one.
-func (x *Index) matchRest(m *matcher, keys []kv.Key) {
-	l := newLeaps(len(keys))
-	for i := 1; i < len(keys) && len(m.live) > 0; {
-		if !m.plain {
-			x.fetch(keys[min(i+4, len(keys)-1)])
-			x.matchNext(m, keys[i], 0)
-			i++
-			continue
-		}
-		j := l.next(i)
-		for _, ahead := range l.ahead(i, j) {
-			x.fetch(keys[max(0, min(ahead, len(keys)-1))])
-		}
-		if !x.matchNext(m, keys[j], j-i) {
-			l.fail(j)
-			continue
-		}
-		i = j + 1
-		l.made(i)
-	}
-}
+// fetchKey makes the processor fetch where a block of group 0 is looked for.
+func (x *Index) fetchKey(k kv.Key) { x.fetch(x.hash(0, k)) }
 
-// leaps is a search for the first block that not all hits have: by leaps that go
-// farther each time, then by halves. It is looked for from both ends of the prompt
-// in turn, since most are held to near their end, or hardly at all; once some hit
-// has ended in the prompt's second half, from there, since others mostly follow
-// closely.
-type leaps struct {
-	n      int
-	failed int  // a leap to there did; n: none
-	near   int  // how far the next from the beginning goes
-	far    int  // how far from the end the next from there does
-	back   bool // the next is from the end
-	grows  int  // how many times as far leaps go each time
-	halve  bool
-}
-
-const (
-	// The first leap from the end leaves out so many blocks: a turn of a
-	// conversation.
-	firstFar = 32
-	bothGrow = 4
-)
-
-func newLeaps(n int) leaps {
-	return leaps{n: n, failed: n, near: bothGrow, far: 1, back: true, grows: bothGrow}
-}
-
-// next returns to which block to leap from the i-th, that one included.
-func (l *leaps) next(i int) int {
-	switch {
-	case l.failed <= i:
-		return i
-	case l.halve:
-		return i + (l.failed-i)/2
-	case l.back:
-		return max(i, l.failed-l.far)
-	}
-	return min(i+l.near, l.failed) - 1
-}
-
-// ahead returns where the leap after that from the i-th block to the j-th may go:
-// if that is made, and if it fails.
-func (l *leaps) ahead(i, j int) [2]int {
-	switch {
-	case l.halve:
-		return [2]int{j + (l.failed-j)/2, i + (j-i)/2}
-	case l.back:
-		return [2]int{j + (l.failed-j)/2, i + l.near - 1}
-	case l.far > 0:
-		return [2]int{l.failed - l.far, i + l.near/2}
-	}
-	return [2]int{j + l.grows*l.near, i + l.near/2}
-}
-
-// fail notes that a leap to a block failed.
-func (l *leaps) fail(at int) {
-	l.halve = l.halve || !l.back
-	if l.back {
-		l.far = max(firstFar, l.grows*l.far)
-	}
-	l.failed, l.back = at, !l.back
-}
-
-// made notes that all hits have the blocks before the i-th.
-func (l *leaps) made(i int) {
-	switch {
-	case i > l.failed && 2*i < l.n:
-		*l = newLeaps(l.n)
-	case i > l.failed:
-		*l = leaps{n: l.n, failed: l.n, near: 1, grows: 2}
-	case l.halve:
-	case l.back:
-		l.halve = true
-	default:
-		l.near, l.back = l.grows*l.near, l.far > 0
-	}
-}
-
-// fetch makes the processor fetch where a block of group 0 is looked for.
-func (x *Index) fetch(k kv.Key) {
-	sh, at := x.at(0, k)
-	sh.fetch(at)
-}
-
-// matcher is the state of one Match: live are the hits whose promised run has
-// no end yet, sorted by slot; ended ones lie behind them.
-//
-// Neighbouring blocks mostly have the same holders, on the same tiers, and
-// then every live run just gets one longer. So runs are not touched while the
-// holders stay the same as last: repeats says how many blocks they lag behind.
+// matcher is the state of one Match. The hits whose end isn't known yet are in
+// lists of live ones, sorted by slot: those that leap (leap.go), and those that
+// are looked at block by block, because their slot's HBM isn't whole, or they
+// go on to a lower tier or to blocks that are only promised.
 type matcher struct {
+	x        *Index
+	keys     []kv.Key
 	slots    *slotTable
-	live     []Hit
+	hits     []Hit
 	windowed bool // some of the hits' slots have groups
-	plain    bool // all live runs are in HBM so far, nothing of them only promised, and the slots' HBM is whole
-	done     int  // blocks that the live runs cover
-	repeats  int
-	last     [lastHolders]holder
-	n        int // holders in last; 0 if the last block had too many for it
+
+	// last are the holders of a block seen before: of the one before this, or of
+	// one that all that leap have in HBM.
+	last [fewHolders]holder
+	n    int // holders in last; 0 if there is none, or it had too many
 }
 
-const lastHolders = 128
+// live is a hit whose end isn't known yet.
+type live struct {
+	holder        // the slot, and, if it leaps, its marks at the first block known not to be in its HBM
+	at     uint32 // in matcher.hits
+}
 
-func (x *Index) matchFirst(m *matcher, k kv.Key, dst []Hit) []Hit {
-	sh, at := x.at(0, k)
-	sh.mu.RLock()
-	defer sh.mu.RUnlock()
+// fewHolders is for how many holders of the first block there is room on the
+// stack.
+const fewHolders = 128
+
+// lists are those that leap and those that don't.
+type lists struct{ whole, others []live }
+
+// begin appends the hits of the first block to dst, and to two lists, which are few,
+// or, where that has no room, those of many, to be used again.
+func (m *matcher) begin(x *Index, dst []Hit, few lists) (hits []Hit, found lists, many *lists) {
+	sh, at := x.at(0, m.keys[0])
+	sh.mu.rlock(&x.bed)
+	defer sh.mu.runlock(&x.bed)
 	b, c := sh.find(at)
 	if b == nil {
-		return dst
+		return dst, few, nil
 	}
 	v := sh.view(b, c)
-	first := len(dst)
+	found = few
+	if len(v) > fewHolders {
+		if many, _ = x.lists.Get().(*lists); many == nil {
+			many = new(lists)
+		}
+		many.whole, many.others = slices.Grow(many.whole, len(v)), slices.Grow(many.others, len(v))
+		found = *many
+	}
+	first, n := len(dst), 0
+	dst = slices.Grow(dst, len(v))
+	hits = dst[first : first+len(v)]
+	clear(hits)
 	for _, h := range v {
 		s := m.slots.state(h.slot())
-		if !s.open() {
+		switch {
+		case !s.open():
+			continue
+		case h&onHBM != 0 && s&holed == 0:
+			found.whole = append(found.whole, live{h.unmarked(), uint32(n)})
+		case hits[n].extend(h, s.lower(), 0):
+			found.others = append(found.others, live{h.unmarked(), uint32(n)})
+		default:
 			continue
 		}
-		hit := Hit{Slot: h.slot()}
-		hit.Run.extend(h.tiers(), s.lower())
-		if hit.Promised.extend(h.hoped(), s.lower()) {
-			dst = append(dst, hit)
-			m.windowed = m.windowed || s&windowed != 0
-		}
+		hits[n].Slot = h.slot()
+		m.windowed = m.windowed || s&windowed != 0
+		n++
 	}
-	m.done = 1
 	m.remember(v)
-	m.live = dst[first:]
-	m.judge()
-	return dst
+	return dst[:first+n], found, many
 }
 
-// matchNext extends the live hits by the next block k, or, after a leap, by the
-// leapt blocks before it too. It returns false if the leap can't be made, for
-// some hit may end on the way.
-func (x *Index) matchNext(m *matcher, k kv.Key, leapt int) bool {
-	sh, at := x.at(0, k)
-	sh.mu.RLock()
-	defer sh.mu.RUnlock()
+// extend adds a block to a hit that has n blocks, and returns false if it ends
+// before.
+func (h *Hit) extend(marks holder, lower kv.TierMask, n int) bool {
+	if h.Run.Len() == n {
+		h.Run.extend(marks.tiers(), lower)
+	}
+	return h.Promised.extend(marks.hoped(), lower)
+}
+
+// walk finds the ends of hits that all have the blocks before the i-th, looking
+// at one block after the other. Neighbouring blocks mostly have the same holders,
+// on the same tiers, and then every run just gets one longer. So runs are not
+// touched while the holders stay the same.
+func (m *matcher) walk(list []live, i int) {
+	done := i // blocks that the runs cover
+	for ; i < len(m.keys) && len(list) > 0; i++ {
+		m.x.fetchKey(m.keys[min(i+4, len(m.keys)-1)])
+		list, done = m.step(list, i, done)
+	}
+	m.finish(list, done, i)
+	m.n = 0
+}
+
+// step takes to block i hits whose runs cover done blocks, and returns those that
+// go on, and what their runs cover.
+func (m *matcher) step(list []live, i, done int) ([]live, int) {
+	sh, at := m.x.at(0, m.keys[i])
+	sh.mu.rlock(&m.x.bed)
+	defer sh.mu.runlock(&m.x.bed)
 	b, c := sh.find(at)
 	if b == nil {
-		if leapt == 0 {
-			m.catchUp()
-			m.live = nil
-		}
-		return leapt == 0
+		m.finish(list, done, i)
+		return nil, i
 	}
 	v := sh.view(b, c)
-	switch {
-	case m.same(v):
-		m.repeats += leapt + 1
-	case leapt == 0:
-		m.catchUp()
-		m.remember(v)
-		m.extend(v)
-		m.judge()
-	case m.allInHBM(v):
-		m.repeats += leapt + 1
-		m.remember(v)
-	default:
-		return false
+	if m.same(v) {
+		return list, done
 	}
-	return true
-}
-
-// judge finds out whether the live hits are plain.
-func (m *matcher) judge() {
-	m.plain = !slices.ContainsFunc(m.live, func(h Hit) bool {
-		return h.Run.Len() != m.done || h.Lower > 0 || h.Promised.Lower > 0 || m.slots.states[h.Slot]&holed != 0
-	})
-}
-
-// allInHBM reports whether all live hits are among the holders of a block, in
-// HBM.
-func (m *matcher) allInHBM(v []holder) bool {
-	j := 0
-	for i := range m.live {
-		for j < len(v) && v[j].slot() < m.live[i].Slot {
+	m.remember(v)
+	m.repeat(list, done, i)
+	kept, j := 0, 0
+	for _, l := range list {
+		for j < len(v) && v[j].unmarked() < l.holder {
 			j++
 		}
-		if j == len(v) || v[j].slot() != m.live[i].Slot || v[j]&onHBM == 0 {
-			return false
+		h := &m.hits[l.at]
+		if j < len(v) && v[j].unmarked() == l.holder && h.extend(v[j], m.slots.states[h.Slot].lower(), i) {
+			list[kept] = l
+			kept++
+			continue
 		}
+		h.settle()
 	}
-	return true
+	return list[:kept], i + 1
+}
+
+// repeat extends runs of done blocks to n blocks that are alike.
+func (m *matcher) repeat(list []live, done, n int) {
+	if done == n {
+		return
+	}
+	for _, l := range list {
+		h := &m.hits[l.at]
+		if h.Run.Len() == done {
+			h.Run.repeat(n - done)
+		}
+		h.Promised.repeat(n - done)
+	}
+}
+
+// finish is repeat for hits that end there.
+func (m *matcher) finish(list []live, done, n int) {
+	m.repeat(list, done, n)
+	for _, l := range list {
+		m.hits[l.at].settle()
+	}
+}
+
+func (h *Hit) settle() {
+	h.Run.settle()
+	h.Promised.settle()
 }
 
 func (m *matcher) remember(v []holder) {
 	m.n = 0
-	if len(v) <= lastHolders {
+	if len(v) <= len(m.last) {
 		m.n = copy(m.last[:], v)
 	}
 }
@@ -336,51 +283,4 @@ func (m *matcher) same(v []holder) bool {
 		}
 	}
 	return true
-}
-
-// catchUp brings the live runs up to the last block seen.
-func (m *matcher) catchUp() {
-	if m.repeats == 0 {
-		return
-	}
-	for i := range m.live {
-		h := &m.live[i]
-		if h.Run.Len() == m.done {
-			h.Run.repeat(m.repeats)
-		}
-		h.Promised.repeat(m.repeats)
-	}
-	m.done += m.repeats
-	m.repeats = 0
-}
-
-// extend goes through the live hits and the holders of the next block side by
-// side, both sorted by slot, and keeps the hits that get longer.
-func (m *matcher) extend(v []holder) {
-	kept := 0
-	for i, j := 0, 0; i < len(m.live) && j < len(v); {
-		h := &m.live[i]
-		switch s := v[j].slot(); {
-		case s < h.Slot:
-			j++
-			continue
-		case s > h.Slot:
-			i++
-			continue
-		}
-		lower := m.slots.states[h.Slot].lower()
-		if h.Run.Len() == m.done {
-			h.Run.extend(v[j].tiers(), lower)
-		}
-		if h.Promised.extend(v[j].hoped(), lower) {
-			if kept < i {
-				m.live[kept], m.live[i] = m.live[i], m.live[kept]
-			}
-			kept++
-		}
-		i++
-		j++
-	}
-	m.live = m.live[:kept]
-	m.done++
 }

@@ -51,7 +51,7 @@ func (sh *shard) held(ref holder) []holder {
 
 // alloc returns a run for n holders, n > 1. It may move the other runs of the
 // same size. ok is false if the budget refused it.
-func (sh *shard) alloc(n int, b *budget) (ref holder, ok bool) {
+func (sh *shard) alloc(n int, b *common) (ref holder, ok bool) {
 	class := classOf(n)
 	words := runWords(class)
 	for len(sh.pools) <= class {

@@ -5,4 +5,4 @@ package index
 import "unsafe"
 
 // prefetch does nothing where we don't know how.
-func prefetch(unsafe.Pointer) {}
+func prefetch(p, q unsafe.Pointer) {}

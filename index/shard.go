@@ -3,9 +3,6 @@ package index
 import (
 	"math/bits"
 	"slices"
-	"sync"
-	"sync/atomic"
-	"unsafe"
 )
 
 const (
@@ -19,16 +16,12 @@ const (
 // every search, also for what isn't there, so looks at one line, and removing
 // moves nothing. Its methods need mu held.
 type shard struct {
-	mu      sync.RWMutex
-	buckets []bucket
+	mu      lock
+	no      uint32 // which shard it is
 	keys    int32
 	holders int32
+	buckets []bucket
 	pools   []pool // by class
-
-	// where and count are buckets again, to be read without the lock by those who
-	// only fetch.
-	where atomic.Pointer[bucket]
-	count atomic.Int64
 }
 
 // bucket holds up to six blocks. Of a block it has the place within the shard,
@@ -116,12 +109,6 @@ func (sh *shard) next(p int) int {
 	return 0
 }
 
-// fetch makes the processor fetch a block's home bucket. It needs no lock.
-func (sh *shard) fetch(at place) {
-	p, _ := bits.Mul64(uint64(at)<<shardBits, uint64(sh.count.Load()))
-	prefetch(unsafe.Add(unsafe.Pointer(sh.where.Load()), uintptr(p)*bucketBytes))
-}
-
 // find returns the bucket and the cell of a block, or nil.
 func (sh *shard) find(at place) (*bucket, int) {
 	if len(sh.buckets) == 0 {
@@ -167,7 +154,7 @@ func search(v []holder, s Slot) (int, bool) {
 // update sets and clears mark bits of holder s of a block, making or removing
 // holder and cell as needed, and returns the marks it had. ok is false if the
 // budget refused the memory; then nothing changed.
-func (sh *shard) update(at place, s Slot, set, clear holder, b *budget) (prior holder, ok bool) {
+func (sh *shard) update(at place, s Slot, set, clear holder, b *common) (prior holder, ok bool) {
 	bu, c := sh.find(at)
 	var v []holder
 	if bu != nil {
@@ -208,7 +195,7 @@ func (sh *shard) update(at place, s Slot, set, clear holder, b *budget) (prior h
 }
 
 // add makes a cell for a block that has none.
-func (sh *shard) add(at place, h holder, b *budget) bool {
+func (sh *shard) add(at place, h holder, b *common) bool {
 	if 100*(int(sh.keys)+1) > maxFill*len(sh.buckets) {
 		if !sh.resize(len(sh.buckets)+len(sh.buckets)/4+1, b) {
 			return false
@@ -232,7 +219,7 @@ func (sh *shard) put(at place, h holder) {
 }
 
 // insert makes h the j-th holder of a cell that has some.
-func (sh *shard) insert(bu *bucket, c, j int, h holder, b *budget) bool {
+func (sh *shard) insert(bu *bucket, c, j int, h holder, b *common) bool {
 	ref, n := bu.h[c], 1
 	if bu.pooled(c) {
 		n = len(sh.held(ref))
@@ -257,7 +244,7 @@ func (sh *shard) insert(bu *bucket, c, j int, h holder, b *budget) bool {
 }
 
 // remove drops the j-th holder of a cell, and the cell with its last one.
-func (sh *shard) remove(bu *bucket, c, j int, b *budget) {
+func (sh *shard) remove(bu *bucket, c, j int, b *common) {
 	sh.holders--
 	if !bu.pooled(c) {
 		sh.vacate(bu, c)
@@ -291,7 +278,7 @@ func (sh *shard) vacate(bu *bucket, c int) {
 
 // shrink gives memory back once most cells are empty, and all of it, but for one
 // bucket, once all are.
-func (sh *shard) shrink(b *budget) {
+func (sh *shard) shrink(b *common) {
 	n := len(sh.buckets)
 	if n > 2 && int(sh.keys) < n {
 		sh.resize(int(sh.keys)/3+1, b)
@@ -306,15 +293,15 @@ func (sh *shard) shrink(b *budget) {
 
 // resize moves the blocks to n buckets, n > 0, or to so many more as the
 // allocator gives away with these.
-func (sh *shard) resize(n int, b *budget) bool {
+func (sh *shard) resize(n int, b *common) bool {
 	old, grown := sh.buckets, append([]bucket(nil), make([]bucket, n)...)
 	n = cap(grown)
 	if !b.charge(bucketBytes * int64(n-len(old))) {
 		return false
 	}
 	sh.buckets = grown[:n]
-	sh.where.Store(&sh.buckets[0])
-	sh.count.Store(int64(n))
+	b.heads[sh.no].where.Store(&sh.buckets[0])
+	b.heads[sh.no].count.Store(int64(n))
 	for i := range old {
 		for c, h := range &old[i].h {
 			if h != 0 {
@@ -327,7 +314,7 @@ func (sh *shard) resize(n int, b *budget) bool {
 
 // sweep removes the holders whose slot isn't open from n buckets, from the
 // p-th on.
-func (sh *shard) sweep(p, n int, slots *slotTable, b *budget) {
+func (sh *shard) sweep(p, n int, slots *slotTable, b *common) {
 	for i := p; i < min(p+n, len(sh.buckets)); i++ {
 		bu := &sh.buckets[i]
 		for c := range bucketCells {

@@ -7,7 +7,7 @@ import (
 )
 
 // check verifies a shard's own invariants and that b knows its memory.
-func (sh *shard) check(t *rapid.T, b *budget) {
+func (sh *shard) check(t *rapid.T, b *common) {
 	t.Helper()
 	keys, holders, passed := 0, 0, make([]uint32, len(sh.buckets))
 	for i := range sh.buckets {
@@ -58,7 +58,7 @@ func TestShardIsAMap(t *testing.T) {
 		slot Slot
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		b := &budget{max: rapid.SampledFrom([]int64{400, 1500, 1 << 30}).Draw(t, "max")}
+		b := &common{budget: budget{max: rapid.SampledFrom([]int64{400, 1500, 1 << 30}).Draw(t, "max")}}
 		sh := &shard{}
 		// The first and the last crowd the buckets at one end, where probing wraps around.
 		mult := rapid.SampledFrom([]uint64{1, ^uint64(0), 0x9e3779b97f4a7c15}).Draw(t, "mult")

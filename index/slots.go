@@ -151,15 +151,15 @@ const sweepStep = 128
 func (x *Index) sweepSome() (cells int) {
 	w := &x.sweep
 	sh := &x.shards[w.shard]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
+	sh.mu.lock(&x.bed)
+	defer sh.mu.unlock(&x.bed)
 	if w.bucket > 0 && w.buckets != len(sh.buckets) {
 		w.bucket = 0
 	}
 	w.buckets = len(sh.buckets)
-	sh.sweep(w.bucket, sweepStep, x.slots.Load(), &x.budget)
+	sh.sweep(w.bucket, sweepStep, x.slots.Load(), &x.common)
 	if w.bucket += sweepStep; w.bucket >= len(sh.buckets) {
-		sh.shrink(&x.budget)
+		sh.shrink(&x.common)
 		w.shard, w.bucket = w.shard+1, 0
 	}
 	return bucketCells*min(sweepStep, w.buckets) + 1

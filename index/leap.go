@@ -1,0 +1,193 @@
+package index
+
+// A slot whose HBM is whole has with a block all those before it. So the ends of
+// its hits are searched for by leaps, of all hits of such slots together: a block
+// that is looked at parts them into those that have it and those that end before.
+
+// gap is where some hits end: they all have the blocks before lo, and none has
+// block hi. Prompts are mostly held to near their end, by few, or hardly at all,
+// so leaps go from both ends in turn, farther each time, until the ends are
+// between two leaps; then by halves.
+type gap struct {
+	lo, hi int
+	near   int  // how many blocks the next leap from lo goes
+	far    int  // how many before hi the next from there does
+	back   bool // the next is from hi
+	halve  bool
+}
+
+const (
+	// firstNear is how many blocks the first leap from the beginning goes.
+	firstNear = 4
+	// firstFar is how many blocks from the end the second leap from there goes: a
+	// turn of a conversation. The first goes to the last block.
+	firstFar = 32
+	growth   = 4
+)
+
+func newGap(blocks int) gap { return gap{lo: 1, hi: blocks, near: firstNear, far: 1, back: true} }
+
+// next returns the block to look at next.
+func (g *gap) next() int {
+	switch {
+	case g.halve:
+		return g.lo + (g.hi-g.lo)/2
+	case g.back:
+		return max(g.lo, g.hi-g.far)
+	}
+	return min(g.lo+g.near, g.hi) - 1
+}
+
+// above returns the gap of those that have block i, which next returned.
+func (g gap) above(i int) gap {
+	g.lo, g.halve = i+1, g.halve || g.back
+	g.near, g.back = growth*g.near, true
+	return g
+}
+
+// below returns the gap of those that don't have it.
+func (g gap) below(i int) gap {
+	g.hi, g.halve = i, g.halve || !g.back
+	g.far, g.back = max(firstFar, growth*g.far), false
+	return g
+}
+
+// fetch makes the processor fetch the block that is looked at next.
+func (m *matcher) fetch(g *gap) {
+	if g.lo < g.hi {
+		m.x.fetchKey(m.keys[g.next()])
+	}
+}
+
+// leap finds the ends of hits on slots whose HBM is whole. There is room for all of
+// them in spare.
+func (m *matcher) leap(list, spare []live, g gap) {
+	for len(list) > 0 {
+		if g.lo == g.hi {
+			m.end(list, g.lo)
+			return
+		}
+		i := g.next()
+		above, below := g.above(i), g.below(i)
+		m.fetch(&above)
+		m.fetch(&below)
+		switch n := m.part(list, spare, i); n {
+		case 0:
+			g = below
+		case len(list):
+			g = above
+		default:
+			m.leap(list[n:], spare, below)
+			m.n = 0 // what is remembered now needn't have the others
+			list, g = list[:n], above
+		}
+	}
+}
+
+// end ends the HBM run of hits before block n, and walks on with those that go on
+// there.
+func (m *matcher) end(list []live, n int) {
+	on := list[:0]
+	for _, l := range list {
+		h := &m.hits[l.at]
+		h.Run.HBM, h.Promised.HBM = n, n
+		if marks := l.marks(); marks != 0 {
+			if h.extend(marks, m.slots.states[h.Slot].lower(), n) {
+				on = append(on, live{l.unmarked(), l.at})
+			} else {
+				h.settle()
+			}
+		}
+	}
+	if len(on) > 0 {
+		m.n = 0
+		m.walk(on, n+1)
+	}
+}
+
+// part looks at block i and puts those of a list that have it in HBM before the
+// others, each still sorted. It returns how many they are. Of the others it notes
+// their marks there.
+func (m *matcher) part(list, spare []live, i int) (n int) {
+	sh, at := m.x.at(0, m.keys[i])
+	sh.mu.rlock(&m.x.bed)
+	defer sh.mu.runlock(&m.x.bed)
+	b, c := sh.find(at)
+	if b == nil {
+		unmark(list)
+		return 0
+	}
+	switch v := sh.view(b, c); {
+	case m.same(v):
+		return len(list)
+	case 8*len(v) <= len(list):
+		return partFew(list, v)
+	default:
+		if n = partMany(list, spare, v); n == len(list) {
+			m.remember(v)
+		}
+		return n
+	}
+}
+
+// partMany is part by going through both lists side by side.
+func partMany(list, spare []live, v []holder) (n int) {
+	others := spare[:0]
+	j := 0
+	for _, l := range list {
+		s := l.unmarked()
+		for j < len(v) && v[j].unmarked() < s {
+			j++
+		}
+		switch {
+		case j == len(v) || v[j].unmarked() != s:
+			others = append(others, live{s, l.at})
+		case v[j]&onHBM == 0:
+			others = append(others, live{v[j], l.at})
+		default:
+			list[n] = l
+			n++
+		}
+	}
+	copy(list[n:], others)
+	return n
+}
+
+// partFew is part by looking for each of v in a list that is much longer.
+func partFew(list []live, v []holder) (n int) {
+	for _, h := range v {
+		if at, ok := searchLive(list[n:], h); ok && h&onHBM != 0 {
+			l := list[n+at]
+			copy(list[n+1:n+at+1], list[n:])
+			list[n] = l
+			n++
+		}
+	}
+	others := list[n:]
+	unmark(others)
+	for _, h := range v {
+		if at, ok := searchLive(others, h); ok {
+			others[at].holder = h
+		}
+	}
+	return n
+}
+
+// searchLive returns where the slot of h is in a list.
+func searchLive(list []live, h holder) (int, bool) {
+	lo, hi := 0, len(list)
+	for lo < hi {
+		if mid := int(uint(lo+hi) / 2); list[mid].slot() < h.slot() {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo, lo < len(list) && list[lo].slot() == h.slot()
+}
+
+func unmark(list []live) {
+	for i := range list {
+		list[i].holder = list[i].unmarked()
+	}
+}

@@ -29,17 +29,19 @@ import (
 //
 // A Fit is not safe for concurrent use.
 type Fit struct {
+	// What decisions read of workers comes first, in one line of the processor's
+	// cache where nothing was measured.
 	begin   *prior // nil: workerPrior, not begun
-	log     vector // of constant / start
-	doubt   matrix // covariance of log
-	shown   vector // log as last published, see publish
-	factor  vector // exp(shown)
-	noise   [numKinds]float64
-	drift   drift
+	seen    int    // samples of the class when this worker's last was taken, or it last rested
 	samples int
 	alarms  int
-	seen    int     // samples of the class when this worker's last was taken, or it last rested
 	error   float64 // running mean of |log(measured/predicted)|
+	factor  vector  // exp(shown)
+	shown   vector  // log as last published, see publish
+	log     vector  // of constant / start
+	doubt   matrix  // covariance of log
+	noise   [numKinds]float64
+	drift   drift
 }
 
 const (
@@ -228,13 +230,19 @@ func (f *Fit) publish() {
 // Class returns a worker's constants: base, as class and f have learned to
 // change it. class may be nil.
 func (f *Fit) Class(base Class, class *Fit) Class {
+	f.Apply(&base, class)
+	return base
+}
+
+// Apply changes a worker's constants as class and f have learned to. class may be
+// nil.
+func (f *Fit) Apply(c *Class, class *Fit) {
 	if class != nil && class.begin != nil {
-		class.apply(&base)
+		class.apply(c)
 	}
 	if f.begin != nil {
-		f.apply(&base)
+		f.apply(c)
 	}
-	return base
 }
 
 func (f *Fit) apply(c *Class) {

@@ -94,6 +94,14 @@ func Score(c *Class, l *Load, r Request, h Hit, w Weights) Terms {
 	return t
 }
 
+// PrefillMicros is [Terms.PrefillMicros] of a prompt of which a worker holds
+// nothing, where it has nothing else to do.
+func (c *Class) PrefillMicros(promptTokens float64) float64 {
+	p := max(1, promptTokens)
+	iterations := max(1, math.Ceil(p/max(1, float64(c.BudgetTokens))))
+	return c.TokenMicros*p + c.PairMicros*Pairs(p, max(0, promptTokens-p)) + c.StepMicros*iterations
+}
+
 // maxBusy bounds the utilisation that LaterWaitMicros believes: beyond it the
 // formula for a steady state says more than anybody knows.
 const maxBusy = 0.9

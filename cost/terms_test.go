@@ -259,3 +259,14 @@ func TestConfirm(t *testing.T) {
 		t.Errorf("P(confirm) is %v, want 0.5 and a little", p)
 	}
 }
+
+// The short way to the time of a lone prefill gives what scoring it does, to the
+// bit.
+func TestPrefillOfAnIdleWorker(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c, tokens := drawClass(t), rapid.Float64Range(0, 2e5).Draw(t, "isl")
+		if got, want := c.PrefillMicros(tokens), Score(&c, &Load{}, Request{PromptTokens: tokens}, Hit{}, allRates()).PrefillMicros; got != want {
+			t.Fatalf("%v µs, by scoring %v", got, want)
+		}
+	})
+}

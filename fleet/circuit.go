@@ -1,7 +1,9 @@
 package fleet
 
 import (
+	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rhizome-router/rhizome/clock"
@@ -47,6 +49,9 @@ type Circuit struct {
 	busy     clock.Instant // left alone until then
 	draining bool
 	opened   uint64
+	// fitFrom is from when on nothing speaks against a request, for Grade to read
+	// without the lock: every change ends with settled.
+	fitFrom atomic.Int64
 }
 
 // failure is one request that the worker failed.
@@ -91,6 +96,9 @@ func (g Grade) String() string { return gradeNames[g] }
 
 // Grade returns how welcome a request is now.
 func (c *Circuit) Grade(now clock.Instant) Grade {
+	if int64(now) >= c.fitFrom.Load() {
+		return Fit
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -104,9 +112,25 @@ func (c *Circuit) Grade(now clock.Instant) Grade {
 	return Fit
 }
 
+// never is when a circuit is fit that is open, or drains.
+const never = math.MaxInt64
+
+// settled ends a change.
+func (c *Circuit) settled() {
+	fitFrom := int64(c.busy)
+	if c.draining || c.open {
+		fitFrom = never
+	}
+	c.fitFrom.Store(fitFrom)
+	c.mu.Unlock()
+}
+
 // Begin records that a request is sent to the worker. It reports whether that
 // is the trial of an open circuit; the same is to be told to the end.
 func (c *Circuit) Begin(now clock.Instant) (trial bool) {
+	if c.fitFrom.Load() != never {
+		return false // it is not open
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.open || c.trial || now < c.until {
@@ -119,7 +143,7 @@ func (c *Circuit) Begin(now clock.Instant) (trial bool) {
 // Succeeded records that the worker answered a caller's request.
 func (c *Circuit) Succeeded(now clock.Instant, trial bool, caller uint64) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.settled()
 	c.endTrial(trial)
 	if last := c.served[0]; last.ever && last.caller != caller {
 		c.served[1] = last
@@ -136,7 +160,7 @@ func (c *Circuit) Succeeded(now clock.Instant, trial bool, caller uint64) {
 // cause of its own each time, in both its parts.
 func (c *Circuit) Failed(now clock.Instant, trial bool, cause Cause) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.settled()
 	c.endTrial(trial)
 	switch {
 	case trial:
@@ -184,7 +208,7 @@ func (c *Circuit) servedOther(now clock.Instant, caller uint64) bool {
 // how long it wants to be left alone; 0 for unsaid.
 func (c *Circuit) Busy(now clock.Instant, trial bool, d time.Duration) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.settled()
 	c.endTrial(trial)
 	if d <= 0 {
 		d = defaultBusy
@@ -209,7 +233,7 @@ func (c *Circuit) endTrial(trial bool) {
 // SetDraining makes the worker get nothing new, or get it again.
 func (c *Circuit) SetDraining(draining bool) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.settled()
 	c.draining = draining
 }
 

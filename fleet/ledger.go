@@ -277,8 +277,7 @@ func (l *Ledger) progress(now clock.Instant, class *cost.Class) (tokens, pairs f
 // prefillMicros is how long b's prefill takes on a worker with nothing else to
 // do, more than 0.
 func prefillMicros(b *Booking, class *cost.Class) float64 {
-	alone := cost.Score(class, &cost.Load{}, cost.Request{PromptTokens: b.UncachedTokens}, cost.Hit{}, cost.Weights{})
-	return max(1, alone.PrefillMicros+class.PairMicros*(b.UncachedPairs-cost.Pairs(b.UncachedTokens, 0)))
+	return max(1, class.PrefillMicros(b.UncachedTokens)+class.PairMicros*(b.UncachedPairs-cost.Pairs(b.UncachedTokens, 0)))
 }
 
 // exclusiveTokens is the KV that b's end will free: what it holds at its full

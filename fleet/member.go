@@ -122,6 +122,7 @@ type Cache struct {
 func NewMember(t kv.Target, w *engine.Worker, class cost.Class, slot index.Slot) *Member {
 	m := &Member{Target: t, Worker: w, Class: class, Circuit: new(Circuit)}
 	m.cache.Store(&Cache{Slot: slot})
+	m.signals.Store(new(Signals))
 	return m
 }
 
@@ -179,10 +180,15 @@ func (m *Member) SetOutdated(outdated bool) { m.outdated.Store(outdated) }
 // Signals returns what is known of the load and the limits, nothing but
 // defaults before the first scrape.
 func (m *Member) Signals() Signals {
+	return *m.SignalsAt()
+}
+
+// SignalsAt is Signals without a copy: what it points to must not be changed.
+func (m *Member) SignalsAt() *Signals {
 	if p := m.signals.Load(); p != nil {
-		return *p
+		return p
 	}
-	return Signals{}
+	return new(Signals)
 }
 
 // SetSignals publishes what is known of the load and the limits now.

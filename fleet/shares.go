@@ -63,8 +63,9 @@ func (p *Peer) compare(o *Peer) int {
 
 // peerShares are the shares of the other replicas on one member, by replica.
 type peerShares struct {
-	mu   sync.Mutex
-	from []heardShare
+	mu    sync.Mutex
+	from  []heardShare
+	peers atomic.Int32 // in from, for PeerShare to read without the lock
 }
 
 type heardShare struct {
@@ -78,6 +79,7 @@ func (m *Member) HearShare(p *Peer, s Share) {
 	m.peers.mu.Lock()
 	defer m.peers.mu.Unlock()
 	m.changes.Add(1)
+	defer func() { m.peers.peers.Store(int32(len(m.peers.from))) }()
 	i, known := slices.BinarySearchFunc(m.peers.from, p, func(h heardShare, p *Peer) int { return h.peer.compare(p) })
 	switch {
 	case known && s == (Share{}):
@@ -92,11 +94,11 @@ func (m *Member) HearShare(p *Peer, s Share) {
 // PeerShare returns what the other replicas have in flight on the member
 // together.
 func (m *Member) PeerShare(now clock.Instant) Share {
-	m.peers.mu.Lock()
-	defer m.peers.mu.Unlock()
-	if len(m.peers.from) == 0 {
+	if m.peers.peers.Load() == 0 {
 		return Share{}
 	}
+	m.peers.mu.Lock()
+	defer m.peers.mu.Unlock()
 	var sum cost.Load
 	inFlight := 0
 	for i := range m.peers.from {

@@ -7,6 +7,7 @@ import (
 	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/cost"
 	"github.com/rhizome-router/rhizome/fleet"
+	"github.com/rhizome-router/rhizome/kv"
 )
 
 // Explanation is one decision as it was made, and what came of it. Negative
@@ -101,8 +102,28 @@ type Candidate struct {
 // maxCandidates bounds what is kept of one decision.
 const maxCandidates = 16
 
-// explain tells how r.cands were weighed. It appends the candidates to dst.
-func (r *Router) explain(now clock.Instant, q Query, request cost.Request, chosen choice, dst []Candidate) Explanation {
+// weighed is what is kept of a candidate as it was priced. A Candidate is made of
+// it when somebody asks.
+type weighed struct {
+	member                     *fleet.Member
+	source                     string
+	hbmTokens, lowerTokens     int
+	tier                       kv.Tier // of the latter
+	queued, decoding, inFlight int
+	terms                      cost.Terms
+	article                    *cost.ArticleTerms
+	total, slowStartMicros     float64
+	clockMicros, tokensMicros  float64
+	breakEven                  float64
+	inBand, chosen             bool
+	fit                        FitState
+	signals                    *fleet.Signals
+	links                      linkUse
+}
+
+// explain tells how r.cands were weighed, but for the candidates themselves,
+// which it appends to dst.
+func (r *Router) explain(now clock.Instant, q Query, request cost.Request, chosen choice, dst []weighed) (Explanation, []weighed) {
 	best := &r.cands[chosen.index]
 	e := Explanation{
 		ID: q.ID, AtSeconds: now.Micros() / 1e6, Model: q.Prompt.Model, Policy: r.cfg.Policy,
@@ -110,40 +131,74 @@ func (r *Router) explain(now clock.Instant, q Query, request cost.Request, chose
 		Worker: best.member.Worker.Spec.URL, Name: best.member.Worker.Spec.ID, Rank: best.member.Target.Rank, Why: chosen.why,
 		CachedTokens: int(best.hit.Tokens()), TTFTMillis: millis(best.expect(request)),
 		Agent: r.agents.state(&q, request.Return), NearTie: chosen.tie, Lease: chosen.lease, ActualPromptTokens: -1, ActualCachedTokens: -1,
-		Candidates: slices.Grow(dst, min(len(r.cands), maxCandidates+1)),
 	}
 	order := r.byCost[:0]
 	for i := range r.cands {
-		order = append(order, i)
+		order = append(order, ranked{r.cands[i].total, i})
 	}
 	r.byCost = order
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(r.cands[a].total, r.cands[b].total) })
-	for n, i := range order {
-		if n >= maxCandidates && i != chosen.index {
-			continue
+	slices.SortFunc(order, func(a, b ranked) int { return cmp.Or(cmp.Compare(a.total, b.total), cmp.Compare(a.index, b.index)) })
+	dst = slices.Grow(dst, min(len(order), maxCandidates+1))
+	for n, o := range order {
+		if n < maxCandidates || o.index == chosen.index {
+			dst = append(dst, weighed{})
+			w := &dst[len(dst)-1]
+			r.weigh(&r.cands[o.index], w)
+			w.chosen = o.index == chosen.index
 		}
-		c := &r.cands[i]
-		out := Candidate{
-			Worker: c.member.Worker.Spec.URL, Name: c.member.Worker.Spec.ID, Rank: c.member.Target.Rank, HBMTokens: int(c.hit.HBMTokens), LowerTokens: int(c.hit.LowerTokens), Source: c.source,
-			QueuedTokens: int(c.load.QueuedTokens), Decoding: int(c.load.Decoding), InFlight: c.inFlight,
-			Terms: c.terms, CostMicros: c.total, SlowStartMicros: c.slowStartMicros, ClockMicros: c.clockMicros, TokensMicros: c.tokensMicros, InBand: c.inBand, Chosen: i == chosen.index, Fit: r.fitState(c.member, &c.class), Signals: c.signals,
-		}
-		if out.LowerTokens > 0 {
-			out.Tier, out.BreakEvenBytesPerMicro = c.hit.Tier.String(), c.class.BreakEvenBytesPerMicro(c.hit)
-		}
-		if r.cfg.Policy == ArticleCost {
-			terms := c.article
-			out.Article = &terms
-		}
-		e.Candidates = append(e.Candidates, out)
 	}
-	return e
+	return e, dst
 }
 
-// clone returns an explanation that shares no memory with this one that will be
-// overwritten.
-func (e Explanation) clone() Explanation {
-	e.Candidates = slices.Clone(e.Candidates)
+// ranked is which of r.cands costs so much.
+type ranked struct {
+	total float64
+	index int
+}
+
+// weigh keeps of a candidate, as w, which is empty, what explains it.
+func (r *Router) weigh(c *candidate, w *weighed) {
+	w.member, w.source, w.signals = c.member, c.source, c.signals
+	if c.links.combined {
+		w.links = c.links
+	}
+	w.hbmTokens, w.lowerTokens = int(c.hit.HBMTokens), int(c.hit.LowerTokens)
+	w.queued, w.decoding, w.inFlight = int(c.load.QueuedTokens), int(c.load.Decoding), c.inFlight
+	w.terms, w.total, w.slowStartMicros, w.clockMicros, w.tokensMicros, w.inBand = c.terms, c.total, c.slowStartMicros, c.clockMicros, c.tokensMicros, c.inBand
+	w.fit = r.fitState(c.member, &c.class)
+	if w.lowerTokens > 0 {
+		w.tier, w.breakEven = c.hit.Tier, c.class.BreakEvenBytesPerMicro(c.hit)
+	}
+	if r.cfg.Policy == ArticleCost {
+		terms := c.article
+		w.article = &terms
+	}
+}
+
+// candidate is what is told of it.
+func (w *weighed) candidate() Candidate {
+	spec := &w.member.Worker.Spec
+	c := Candidate{
+		Worker: spec.URL, Name: spec.ID, Rank: w.member.Target.Rank, HBMTokens: w.hbmTokens, LowerTokens: w.lowerTokens, Source: w.source,
+		QueuedTokens: w.queued, Decoding: w.decoding, InFlight: w.inFlight, Terms: w.terms, Article: w.article, CostMicros: w.total,
+		SlowStartMicros: w.slowStartMicros, ClockMicros: w.clockMicros, TokensMicros: w.tokensMicros, InBand: w.inBand,
+		BreakEvenBytesPerMicro: w.breakEven, Chosen: w.chosen, Fit: w.fit, Signals: *w.signals,
+	}
+	if w.lowerTokens > 0 {
+		c.Tier = w.tier.String()
+	}
+	if w.links.combined {
+		c.Signals.Rho = w.links.rho
+	}
+	return c
+}
+
+// told completes an explanation by its candidates, in memory of its own.
+func (e Explanation) told(all []weighed) Explanation {
+	e.Candidates = make([]Candidate, len(all))
+	for i := range all {
+		e.Candidates[i] = all[i].candidate()
+	}
 	if e.NearTie != nil {
 		tie := *e.NearTie
 		e.NearTie = &tie
@@ -158,10 +213,11 @@ type ring struct {
 	at      map[string]int
 }
 
-// remembered is an explanation with the memory of its tie.
+// remembered is an explanation with its candidates, and the memory of its tie.
 type remembered struct {
 	Explanation
-	tie NearTie
+	weighed []weighed
+	tie     NearTie
 }
 
 func newRing(size int) *ring {
@@ -169,9 +225,9 @@ func newRing(size int) *ring {
 }
 
 // spare is the memory of the candidates that put will overwrite next.
-func (r *ring) spare() []Candidate { return r.entries[r.next].Candidates[:0] }
+func (r *ring) spare() []weighed { return r.entries[r.next].weighed[:0] }
 
-func (r *ring) put(e Explanation) {
+func (r *ring) put(e Explanation, all []weighed) {
 	old := &r.entries[r.next]
 	if i, ok := r.at[old.ID]; ok && i == r.next {
 		delete(r.at, old.ID)
@@ -180,7 +236,7 @@ func (r *ring) put(e Explanation) {
 		old.tie = *e.NearTie
 		e.NearTie = &old.tie
 	}
-	old.Explanation = e
+	old.Explanation, old.weighed = e, all
 	r.at[e.ID] = r.next
 	r.next = (r.next + 1) % len(r.entries)
 }
@@ -190,7 +246,8 @@ func (r *ring) get(id string) (Explanation, bool) {
 	if !ok {
 		return Explanation{}, false
 	}
-	return r.entries[i].clone(), true
+	x := &r.entries[i]
+	return x.told(x.weighed), true
 }
 
 func (r *ring) update(id string, f func(*Explanation)) {

@@ -87,7 +87,7 @@ func (r *Router) expectedHits(q *Query) []int {
 		default:
 			hits = r.deps.Approx.Match(h.keys, func(s index.Slot) index.Horizon {
 				if i, ok := at[s]; ok {
-					return r.cands[i].member.Horizon(&r.cands[i].cache)
+					return r.cands[i].member.Horizon(r.cands[i].cache)
 				}
 				return index.Horizon{}
 			}, hits[:0])

@@ -59,10 +59,16 @@ func (r *Router) classOf(m *fleet.Member, model string) *class {
 
 // constants returns a member's constants as learned, unless they are fixed, with
 // the schedule and the admission of its engine.
-func (r *Router) constants(m *fleet.Member) cost.Class {
-	c := m.Class
+func (r *Router) constants(m *fleet.Member) (c cost.Class) {
+	r.constantsInto(m, &c)
+	return c
+}
+
+// constantsInto is constants in the caller's memory.
+func (r *Router) constantsInto(m *fleet.Member, c *cost.Class) {
+	*c = m.Class
 	if !r.cfg.Fixed {
-		c = m.Fit.Class(c, m.ClassFit)
+		m.Fit.Apply(c, m.ClassFit)
 	}
 	if m.Engine() == engine.SGLang {
 		c.Schedule = cost.PrefillFirst
@@ -70,7 +76,6 @@ func (r *Router) constants(m *fleet.Member) cost.Class {
 			c.Admit = cost.SGLangRatio
 		}
 	}
-	return c
 }
 
 // observation is what a decision keeps to learn from its outcome.
@@ -105,7 +110,7 @@ func (r *Router) watch(now clock.Instant, c *candidate) observation {
 		step:      c.class.StepMicros + c.class.SeqMicros*l.Decoding + c.class.KVTokenMicros*l.ContextTokens,
 		available: max(0.02, 1-l.Rho[c.hit.Tier]), loadMicro: c.terms.LoadMicros,
 		knownLoad: c.signals.BytesPerMicro[c.hit.Tier].Source != fleet.Default,
-		crowded:   crowded(&c.signals),
+		crowded:   crowded(c.signals),
 		alone:     l.QueuedSeqs == 0 && c.terms.AdmissionMicros == 0,
 	}
 	o.base.KVBytes = c.class.KVBytes
@@ -187,7 +192,7 @@ func (r *Router) learnSteps(now clock.Instant, c *candidate) {
 	span := work.Since(m.StepsWork)
 	m.StepsSeen, m.StepsWork = steps.At, work
 	prefill := learned.TokenMicros * steps.PrefillTokens
-	if prefill > steps.Micros/8 || span.SeqSeconds <= 0 || crowded(&c.signals) {
+	if prefill > steps.Micros/8 || span.SeqSeconds <= 0 || crowded(c.signals) {
 		return // prompts, of which little is told, would hide the decodes
 	}
 	context := steps.Sequences * span.ContextSeconds / span.SeqSeconds

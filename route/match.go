@@ -354,7 +354,7 @@ func (r *Router) promise(now clock.Instant, d *Decision, c *candidate) {
 	d.member.Sent(int(d.booking.UncachedTokens + d.booking.OutputTokens))
 	if c.form.BlockTokens == 0 { // else its events tell all of it
 		keys, _ = sentKeys(d.query)
-		clock := d.member.Clock(&c.cache)
+		clock := d.member.Clock(c.cache)
 		r.deps.Approx.Touch(d.slot, keys, clock)
 		r.peering.sent(c, keys, clock)
 	}

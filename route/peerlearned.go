@@ -104,9 +104,25 @@ func (p *peering) hearRho(h *heardValue) {
 	}
 }
 
-// combine puts what all replicas saw of a member's links in place of what this
-// one did: Σ v·2^(−age/30 s) over the sum of the weights. It needs r.mu.
-func (p *peering) combine(now clock.Instant, t kv.Target, s *fleet.Signals) {
+// linkUse is how busy a member's links are by what all replicas saw, if others
+// saw anything.
+type linkUse struct {
+	combined bool
+	rho      [kv.NumTiers]fleet.Signal
+}
+
+// putInto puts it in place of what this replica saw.
+func (u *linkUse) putInto(l *cost.Load) {
+	if u.combined {
+		for tier := range l.Rho {
+			l.Rho[tier] = u.rho[tier].Value
+		}
+	}
+}
+
+// combine makes of what this replica saw of a member's links what all did, as u:
+// Σ v·2^(−age/30 s) over the sum of the weights. It needs r.mu.
+func (p *peering) combine(now clock.Instant, t kv.Target, s *fleet.Signals, u *linkUse) {
 	if p == nil || len(p.rhos) == 0 {
 		return
 	}
@@ -115,6 +131,9 @@ func (p *peering) combine(now clock.Instant, t kv.Target, s *fleet.Signals) {
 		seen := p.rhos[observedLink{t, tier}]
 		if len(seen) == 0 {
 			continue
+		}
+		if !u.combined {
+			u.combined, u.rho = true, s.Rho
 		}
 		var sum, weights float64
 		newest := s.Rho[tier].At
@@ -126,7 +145,7 @@ func (p *peering) combine(now clock.Instant, t kv.Target, s *fleet.Signals) {
 			w := weight(v.at)
 			sum, weights, newest = sum+w*v.rho, weights+w, max(newest, v.at)
 		}
-		s.Rho[tier] = fleet.Signal{Value: sum / weights, Source: fleet.Learned, At: newest}
+		u.rho[tier] = fleet.Signal{Value: sum / weights, Source: fleet.Learned, At: newest}
 	}
 }
 

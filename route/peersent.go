@@ -46,7 +46,7 @@ func (p *peering) sent(c *candidate, keys []kv.Key, clock uint64) {
 		p.refused.Add(1)
 		return
 	}
-	p.sentNews = append(p.sentNews, sentNews{c.member, c.cache.Slot, keys, clock, c.member.Horizon(&c.cache).HBM})
+	p.sentNews = append(p.sentNews, sentNews{c.member, c.cache.Slot, keys, clock, c.member.Horizon(c.cache).HBM})
 }
 
 // toldRuns are the runs on the page of one target, oldest first.

@@ -9,11 +9,11 @@ import (
 // addPressure says what a candidate's cache is under, where a term asks for it.
 func (r *Router) addPressure(now clock.Instant, c *candidate, request cost.Request) {
 	m := c.member
-	pace := m.Pace.Observe(now, m.Clock(&c.cache))
+	pace := m.Pace.Observe(now, m.Clock(c.cache))
 	if r.cfg.Weights.Eviction <= 0 && request.Return.Probability <= 0 {
 		return
 	}
-	c.load.Cache = fleet.PressureOf(&c.cache, m.Horizon(&c.cache), c.class.CapacityTokens, pace, &c.group.reuse, r.typical.promptTokens/2)
+	c.load.Cache = fleet.PressureOf(c.cache, m.Horizon(c.cache), c.class.CapacityTokens, pace, &c.group.reuse, r.typical.promptTokens/2)
 }
 
 // addPromised takes into account that part of a hit is only promised: it counts
@@ -57,7 +57,7 @@ func (r *Router) observeReuse(name string, to *candidate) {
 	}
 	for i := range r.cands {
 		if c := &r.cands[i]; c.member.Target == last.target {
-			if clock := c.member.Clock(&c.cache); clock >= last.clock {
+			if clock := c.member.Clock(c.cache); clock >= last.clock {
 				c.group.reuse.Again(float64(clock - last.clock))
 			}
 			return

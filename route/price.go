@@ -14,7 +14,7 @@ import (
 // candidate is one member under consideration, with what it would cost.
 type candidate struct {
 	member     *fleet.Member
-	cache      fleet.Cache
+	cache      *fleet.Cache
 	hit        cost.Hit
 	source     string       // of the hit: fromEvents, fromLearned, fromSent, fromSession or ""
 	sure       int          // blocks of it that are no mere promise
@@ -27,7 +27,8 @@ type candidate struct {
 	render     prompt.Class // how the member turns a text into tokens
 	group      *class
 	class      cost.Class // as learned, with the limits that it told or showed
-	signals    fleet.Signals
+	signals    *fleet.Signals
+	links      linkUse
 	inFlight   int // before this request
 	load       cost.Load
 	// What we have decoding of that, and its context.
@@ -100,18 +101,18 @@ func (r *Router) consider(s *search, m *fleet.Member, h *matched, z *sizing, q *
 // price scores one member.
 func (r *Router) price(now clock.Instant, c *candidate, h *matched, z *sizing, p *prompt.Request, request cost.Request) {
 	m := c.member
-	c.cache, c.source, c.form, c.known, c.render = *h.cache, h.source, h.form, h.known, h.class
-	c.signals, c.inFlight = m.Signals(), m.Ledger.InFlight()
-	r.peering.combine(now, m.Target, &c.signals)
+	c.cache, c.source, c.form, c.known, c.render = h.cache, h.source, h.form, h.known, h.class
+	c.signals, c.inFlight = m.SignalsAt(), m.Ledger.InFlight()
+	r.peering.combine(now, m.Target, c.signals, &c.links)
 	c.group = r.classOf(m, p.Model)
 	m.Fit.Rest(m.ClassFit)
 	r.learnSteps(now, c)
-	c.class = r.constants(m)
-	limit(&c.class, &c.signals)
+	r.constantsInto(m, &c.class)
+	limit(&c.class, c.signals)
 	c.class.BudgetTokens = m.BudgetTokens(h.cache, c.class.BudgetTokens)
 	c.hit, c.sure, c.inHBM, c.told, c.mark = h.tokens(z), h.sure, h.inHBM, h.run.Len(), h.mark
 	if z.known && (h.unknown() || z.session.restored && h.endsKnown()) {
-		if hit := r.sessions.fallback(z.session, m, &c.cache, z); hit.Tokens() > c.hit.Tokens() {
+		if hit := r.sessions.fallback(z.session, m, c.cache, z); hit.Tokens() > c.hit.Tokens() {
 			c.hit, c.source = hit, fromSession
 		}
 	}
@@ -129,7 +130,8 @@ func (r *Router) price(now clock.Instant, c *candidate, h *matched, z *sizing, p
 	// virtual clock (docs/cost-model.md has what that is worth).
 	c.tokensMicros = c.class.QueueMicros(&c.load)
 	c.load.LateMicros = max(0, c.clockMicros-c.tokensMicros)
-	r.addForeign(&c.load, &c.signals)
+	r.addForeign(&c.load, c.signals)
+	c.links.putInto(&c.load)
 	peers := m.PeerShare(now)
 	peers.AddTo(&c.load)
 	r.addPressure(now, c, request)

@@ -67,7 +67,7 @@ type Router struct {
 	serving   int         // members that might serve the request under way
 	cands     []candidate // scratch
 	probe     candidate   // scratch of roomOn
-	byCost    []int       // scratch of explain
+	byCost    []ranked    // scratch of explain
 	tie       NearTie     // of the decision under way
 	ties      []string    // why a near tie of so many was decided as it was
 	preselection
@@ -185,14 +185,14 @@ func (r *Router) place(now clock.Instant, q Query, request cost.Request, z *sizi
 	chosen := r.choose(now, q, request)
 	r.book(now, q, request, z, &r.cands[chosen.index], d)
 	d.trial = d.member.Circuit.Begin(now)
-	e := r.explain(now, q, request, chosen, r.ring.spare())
+	e, weighed := r.explain(now, q, request, chosen, r.ring.spare())
 	if r.cfg.Policy == ArticleCost {
 		r.harnesses.observe(&q, r.cands[chosen.index].form)
 	}
 	r.leases.placed(now, &q, d.member, r.agents.find(&q) != nil)
 	d.workflow, d.tools = r.agents.begin(now, now.Add(-waited), &q, d.Target), toolsOf(&q)
 	e.WaitedMillis = millis(waited)
-	r.ring.put(e)
+	r.ring.put(e, weighed)
 }
 
 // Preview returns the decision that Decide would make of q at this instant, and
@@ -215,7 +215,8 @@ func (r *Router) Preview(q Query) (Explanation, error) {
 	}
 	chosen := r.choose(s.now, q, request)
 	r.turn, *r.source = turn, source
-	return r.explain(s.now, q, request, chosen, nil).clone(), nil
+	e, weighed := r.explain(s.now, q, request, chosen, nil)
+	return e.told(weighed), nil
 }
 
 // find returns who may serve q, and what they hold of its prompt. The search is
@@ -299,7 +300,7 @@ func (r *Router) book(now clock.Instant, q Query, request cost.Request, z *sizin
 	r.promise(now, d, c)
 	r.observeReuse(q.session(), c)
 	d.session = q.session()
-	r.sessions.put(d.session, session{target: c.member.Target, at: now, clock: c.member.Clock(&c.cache), slot: c.cache.Slot, tokens: int32(z.total)})
+	r.sessions.put(d.session, session{target: c.member.Target, at: now, clock: c.member.Clock(c.cache), slot: c.cache.Slot, tokens: int32(z.total)})
 	r.stats.Requests++
 	r.stats.Keyed[c.keyed()]++
 }

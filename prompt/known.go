@@ -6,8 +6,5 @@ import "github.com/rhizome-router/rhizome/kv"
 // without hashing Tokens, as a simulator does. Tokens still gives the prompt's
 // length.
 func (r *Request) SetTokenKeys(f Form, keys []kv.Key) {
-	if r.tokenKeys == nil {
-		r.tokenKeys = make(map[Form][]kv.Key, 1)
-	}
-	r.tokenKeys[f] = keys
+	*r.keysIn(f) = keys
 }

@@ -72,15 +72,21 @@ type Request struct {
 
 	spare     []uint32 // memory for Tokens
 	chunks    []Chunk
-	chunkKeys []kv.Key          // of chunks, once asked for
-	tokenKeys map[Form][]kv.Key // once asked for; memory alone where there are none
-	promptAt  Span              // of the messages, or of the one prompt
-	bounds    []boundary        // see boundary.go
-	headEnd   int               // how many of bounds are within the head
-	whole     uint64            // names the prompt, as boundary.key does a part of it; 0 where nothing is learned of it
-	mirrored  bool              // an engine's /tokenize minds all that makes up the prompt
-	told      told              // its tokens, if an engine was asked
-	known     []known           // its leading part in tokens, as far as it is known
+	chunkKeys []kv.Key   // of chunks, once asked for
+	tokenKeys []formKeys // once asked for; memory alone where there are none
+	promptAt  Span       // of the messages, or of the one prompt
+	bounds    []boundary // see boundary.go
+	headEnd   int        // how many of bounds are within the head
+	whole     uint64     // names the prompt, as boundary.key does a part of it; 0 where nothing is learned of it
+	mirrored  bool       // an engine's /tokenize minds all that makes up the prompt
+	told      told       // its tokens, if an engine was asked
+	known     []known    // its leading part in tokens, as far as it is known
+}
+
+// formKeys are the keys of a prompt's blocks in one form. A prompt has one or two.
+type formKeys struct {
+	form Form
+	keys []kv.Key
 }
 
 // Chunk is one prefix of a text prompt.
@@ -170,8 +176,8 @@ func (r *Request) empty() {
 	clear(old.known)
 	if len(old.tokenKeys) <= maxSpareForms {
 		r.tokenKeys = old.tokenKeys
-		for form, keys := range r.tokenKeys {
-			r.tokenKeys[form] = keys[:0]
+		for i := range r.tokenKeys {
+			r.tokenKeys[i].keys = r.tokenKeys[i].keys[:0]
 		}
 	}
 }

@@ -237,15 +237,22 @@ func (r *Request) TokenKeys(f Form) []kv.Key {
 		return nil
 	}
 	f = f.of(r)
-	keys := r.tokenKeys[f]
-	if len(keys) == 0 {
-		keys = chain(keys, r.Model, r.Salt, r.Tokens, f)
-		if r.tokenKeys == nil {
-			r.tokenKeys = make(map[Form][]kv.Key, 1)
-		}
-		r.tokenKeys[f] = keys
+	keys := r.keysIn(f)
+	if len(*keys) == 0 {
+		*keys = chain(*keys, r.Model, r.Salt, r.Tokens, f)
 	}
-	return keys
+	return *keys
+}
+
+// keysIn returns where the keys of a form are kept.
+func (r *Request) keysIn(f Form) *[]kv.Key {
+	for i := range r.tokenKeys {
+		if x := &r.tokenKeys[i]; x.form == f {
+			return &x.keys
+		}
+	}
+	r.tokenKeys = append(r.tokenKeys, formKeys{form: f})
+	return &r.tokenKeys[len(r.tokenKeys)-1].keys
 }
 
 // FirstTokenKey returns the first of TokenKeys at the cost of one block; 0 where
@@ -255,8 +262,10 @@ func (r *Request) FirstTokenKey(f Form) kv.Key {
 		return 0
 	}
 	f = f.of(r)
-	if keys := r.tokenKeys[f]; len(keys) > 0 {
-		return keys[0]
+	for i := range r.tokenKeys {
+		if x := &r.tokenKeys[i]; x.form == f && len(x.keys) > 0 {
+			return x.keys[0]
+		}
 	}
 	var one [1]kv.Key
 	return chain(one[:0], r.Model, r.Salt, r.Tokens[:f.BlockTokens], f)[0]

@@ -30,6 +30,7 @@ const (
 
 // preselection is scratch memory of one decision.
 type preselection struct {
+	asked      asked
 	order      []picked // the members taken, ascending
 	stale      []int32
 	idle, busy walk
@@ -69,7 +70,7 @@ func (s *shortlist) offer(member int32, micros float64) {
 // much dearer than the cheapest. The result is valid until the next call.
 func (r *Router) preselect(s *search, p *pool, q *Query, z *sizing, request cost.Request) []picked {
 	x := &r.preselection
-	r.lookAround(s.now, p, s.seats)
+	r.lookAround(s.now, p)
 	p.epoch++
 	x.order = x.order[:0]
 	grade := p.best()
@@ -82,15 +83,15 @@ func (r *Router) preselect(s *search, p *pool, q *Query, z *sizing, request cost
 	if leased, _, known := r.leases.held(s.now, q); known {
 		r.takeTarget(s.now, p, grade, leased.Holder.Target, q)
 	}
-	t := typicalOf(request.PromptTokens)
+	x.asked = askOf(request)
+	least := r.takeHolders(s, p, grade, q, z)
 	for c := range p.grades[grade].classes {
-		r.takeCheapest(s.now, p, grade, c, t, q)
+		least = r.takeCheapest(s.now, p, grade, c, least, q)
 	}
-	r.takeHolders(s, p, grade, t, q, z, request)
 	for range atRandom {
 		r.take(s.now, p, grade, int32(r.rand.IntN(len(p.members))), q, false)
 	}
-	r.leaveOut(s, p, t, q, z, request)
+	r.leaveOut(s, p, z)
 	slices.SortFunc(x.order, func(a, b picked) int { return cmp.Compare(a.member, b.member) })
 	return x.order
 }
@@ -99,7 +100,10 @@ func (r *Router) preselect(s *search, p *pool, q *Query, z *sizing, request cost
 // rough prices.
 const dearFactor, dearMicros = 2, 20_000
 
-func (r *Router) leaveOut(s *search, p *pool, t int, q *Query, z *sizing, request cost.Request) {
+// tooDear reports whether that holds of a rough price.
+func tooDear(micros, least float64) bool { return micros > dearFactor*least+dearMicros }
+
+func (r *Router) leaveOut(s *search, p *pool, z *sizing) {
 	x := &r.preselection
 	least := math.Inf(1)
 	for k := range x.order {
@@ -108,10 +112,10 @@ func (r *Router) leaveOut(s *search, p *pool, t int, q *Query, z *sizing, reques
 		if h := s.held(p, c.member); h != nil {
 			hit = h.tokens(z)
 		}
-		c.micros = p.price(s.now, c.member, t, request, hit)
+		c.micros = p.price(s.now, c.member, &x.asked, hit)
 		least = min(least, c.micros)
 	}
-	x.order = slices.DeleteFunc(x.order, func(c picked) bool { return !c.must && c.micros > dearFactor*least+dearMicros })
+	x.order = slices.DeleteFunc(x.order, func(c picked) bool { return !c.must && tooDear(c.micros, least) })
 }
 
 // take takes a member if it is of that grade and may serve q.
@@ -148,15 +152,17 @@ func (p *pool) mayServe(i int32, q *Query) bool {
 // that came first had changed.
 const looks = 4
 
-// takeCheapest takes the first perClass of a class that may serve q.
-func (r *Router) takeCheapest(now clock.Instant, p *pool, grade fleet.Grade, class, t int, q *Query) {
+// takeCheapest takes the first perClass of a class that may serve q, as far as
+// they are not too dear where somebody is known who costs no more than least. It
+// returns the least price that is known then.
+func (r *Router) takeCheapest(now clock.Instant, p *pool, grade fleet.Grade, class int, least float64, q *Query) float64 {
 	x := &r.preselection
 	for look := range looks {
-		orders := &p.grades[grade].classes[class].orders[t]
+		orders := &p.grades[grade].classes[class].orders[x.asked.typical]
 		x.idle.start(&orders.idle)
 		x.busy.start(&orders.busy)
 		x.stale = x.stale[:0]
-		first, taken := len(x.order), 0
+		first, taken, known := len(x.order), 0, least
 		for taken < perClass {
 			i, ok := x.pass(now)
 			if !ok {
@@ -165,24 +171,32 @@ func (r *Router) takeCheapest(now clock.Instant, p *pool, grade fleet.Grade, cla
 			if !p.mayServe(i, q) {
 				continue
 			}
+			micros := p.price(now, i, &x.asked, cost.Hit{})
+			if taken > 0 && tooDear(micros, known) {
+				break
+			}
 			if look < looks-1 && p.changed(now, i) {
 				x.stale = append(x.stale, i)
 			}
+			known = min(known, micros)
 			if taken++; p.entries[i].taken != p.epoch {
 				x.order = append(x.order, picked{member: i, must: taken == 1})
+			} else if taken == 1 {
+				x.order[slices.IndexFunc(x.order, func(c picked) bool { return c.member == i })].must = true
 			}
 		}
 		if len(x.stale) == 0 {
 			for _, c := range x.order[first:] {
 				p.entries[c.member].taken = p.epoch
 			}
-			return
+			return known
 		}
 		x.order = x.order[:first]
 		for _, i := range x.stale {
 			r.look(now, p, i)
 		}
 	}
+	return least
 }
 
 // pass returns the next member of a class: the cheaper of the next idle and the
@@ -201,12 +215,14 @@ func (x *preselection) pass(now clock.Instant) (member int32, ok bool) {
 	return 0, false
 }
 
-// takeHolders takes the cheapest of those that hold about equally much.
-func (r *Router) takeHolders(s *search, p *pool, grade fleet.Grade, t int, q *Query, z *sizing, request cost.Request) {
+// takeHolders takes the cheapest of those that hold about equally much. It
+// returns the least of their rough prices.
+func (r *Router) takeHolders(s *search, p *pool, grade fleet.Grade, q *Query, z *sizing) float64 {
 	x := &r.preselection
 	for i := range x.depths {
 		x.depths[i].n = 0
 	}
+	prompt, least := x.asked.request.PromptTokens, math.Inf(1)
 	for k := range s.hits {
 		i := s.place(p, k)
 		if i >= 0 {
@@ -223,17 +239,20 @@ func (r *Router) takeHolders(s *search, p *pool, grade fleet.Grade, t int, q *Qu
 		if held <= 0 {
 			continue
 		}
-		depth := int(held * depths / max(held, request.PromptTokens))
+		depth := int(held * depths / max(held, prompt))
 		if hit.LowerTokens > 0 {
 			depth += depths + 1
 		}
-		x.depths[depth].offer(i, p.price(s.now, i, t, request, hit))
+		micros := p.price(s.now, i, &x.asked, hit)
+		x.depths[depth].offer(i, micros)
+		least = min(least, micros)
 	}
 	for d := range x.depths {
 		for _, i := range x.depths[d].members[:x.depths[d].n] {
 			r.take(s.now, p, grade, i, q, false)
 		}
 	}
+	return least
 }
 
 // roughLoad is about what a member has to do, by sums.

@@ -118,7 +118,7 @@ type weighed struct {
 	inBand, chosen             bool
 	fit                        FitState
 	signals                    *fleet.Signals
-	links                      linkUse
+	links                      *linkUse // nil where no peer says anything of them
 }
 
 // explain tells how r.cands were weighed, but for the candidates themselves,
@@ -160,7 +160,8 @@ type ranked struct {
 func (r *Router) weigh(c *candidate, w *weighed) {
 	w.member, w.source, w.signals = c.member, c.source, c.signals
 	if c.links.combined {
-		w.links = c.links
+		links := c.links
+		w.links = &links
 	}
 	w.hbmTokens, w.lowerTokens = int(c.hit.HBMTokens), int(c.hit.LowerTokens)
 	w.queued, w.decoding, w.inFlight = int(c.load.QueuedTokens), int(c.load.Decoding), c.inFlight
@@ -187,7 +188,7 @@ func (w *weighed) candidate() Candidate {
 	if w.lowerTokens > 0 {
 		c.Tier = w.tier.String()
 	}
-	if w.links.combined {
+	if w.links != nil {
 		c.Signals.Rho = w.links.rho
 	}
 	return c

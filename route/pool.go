@@ -71,7 +71,8 @@ const (
 	shortPrompt, longPrompt = 1 << 10, 1 << 14 // tokens
 	typicalOutput           = 200
 	lookEvery, worseEvery   = time.Second, 250 * time.Millisecond
-	mostLooks               = 4 // whose turn it is, in one decision
+	mostLooks               = 4 // whose turn it is, at once
+	lateTurns               = lookEvery / 8
 )
 
 func typicalTokens(i int) float64 { return float64([typicals]int{shortPrompt, longPrompt}[i]) }
@@ -160,6 +161,14 @@ func (r *Router) happened(now clock.Instant, m *fleet.Member) {
 	}
 }
 
+// ended is happened at the end of a request.
+func (r *Router) ended(now clock.Instant, m *fleet.Member) {
+	for _, s := range r.pools.where[m] {
+		r.look(now, s.pool, s.at)
+		r.takeTurns(now, s.pool, 0)
+	}
+}
+
 // look puts a member at its place in the orders of a pool.
 func (r *Router) look(now clock.Instant, p *pool, i int32) {
 	m, e := p.members[i], &p.entries[i]
@@ -234,21 +243,33 @@ func (p *pool) classAt(grade fleet.Grade, fit *cost.Fit) int32 {
 	return int32(len(g.classes) - 1)
 }
 
-// lookAround looks at those whose turn it is.
-func (r *Router) lookAround(now clock.Instant, p *pool, s *seats) {
+// takeTurns looks at those whose turn it is, where turns are so late. It is done
+// when requests end, which nobody waits for, and by decisions only where that
+// doesn't suffice.
+func (r *Router) takeTurns(now clock.Instant, p *pool, late time.Duration) {
 	n := len(p.members)
 	p.lookedAt = max(p.lookedAt, now.Add(-lookEvery))
 	each := lookEvery / time.Duration(n)
+	if now.Sub(p.lookedAt) < late {
+		return
+	}
+	s := r.seats.Load()
 	for range min(mostLooks, int(now.Sub(p.lookedAt)/max(1, each))) {
 		p.lookedAt = p.lookedAt.Add(each)
 		p.next = (p.next + 1) % n
 		r.look(now, p, int32(p.next))
-		if i := p.fromPool[p.next]; i >= 0 && s.view == p.view {
+		if i := p.fromPool[p.next]; i >= 0 && s != nil && s.view == p.view {
 			s.check(i)
 		}
 	}
+}
+
+// lookAround looks at those whose turn it is, and at those that may have become
+// better.
+func (r *Router) lookAround(now clock.Instant, p *pool) {
+	r.takeTurns(now, p, lateTurns)
 	best := p.best()
-	if p.grades[min(best, fleet.Suspect)].members == n || now.Sub(p.worseAt) < worseEvery {
+	if p.grades[min(best, fleet.Suspect)].members == len(p.members) || now.Sub(p.worseAt) < worseEvery {
 		return
 	}
 	p.worseAt = now
@@ -276,16 +297,40 @@ func (p *pool) changed(now clock.Instant, i int32) bool {
 	return e.looked < now && (e.busy && e.ready <= now) || e.ledger != m.Ledger.Changes() || e.signals != m.Changes() || e.grade != m.Grade(now)
 }
 
+// asked is a request as rough prices see it.
+type asked struct {
+	request cost.Request
+	typical int // for which length of prompts its order is kept
+	// What a member computes that holds nothing, above what a typical prompt makes
+	// it compute.
+	tokens, pairs float64
+}
+
+func askOf(request cost.Request) asked {
+	a := asked{request: request, typical: typicalOf(request.PromptTokens)}
+	a.tokens, a.pairs = a.beyond(cost.Hit{})
+	return a
+}
+
+// beyond returns what is computed above the typical prompt where so much is held.
+func (a *asked) beyond(hit cost.Hit) (tokens, pairs float64) {
+	uncached, typical := cost.Uncached(a.request, hit), typicalTokens(a.typical)
+	return uncached - typical, cost.Pairs(uncached, a.request.PromptTokens-uncached) - cost.Pairs(typical, 0)
+}
+
 // price is about what a request would cost on a member that holds so much of its
 // prompt, by the last look there.
-func (p *pool) price(now clock.Instant, i int32, t int, request cost.Request, hit cost.Hit) float64 {
+func (p *pool) price(now clock.Instant, i int32, a *asked, hit cost.Hit) float64 {
 	e := &p.entries[i]
-	micros := e.keys[t]
+	micros := e.keys[a.typical]
 	if e.busy {
-		micros = max(e.floors[t], micros-now.Micros())
+		micros = max(e.floors[a.typical], micros-now.Micros())
 	}
-	uncached, typical := cost.Uncached(request, hit), typicalTokens(t)
-	micros += e.slope*(uncached-typical) + e.pairs*(cost.Pairs(uncached, request.PromptTokens-uncached)-cost.Pairs(typical, 0))
+	tokens, pairs := a.tokens, a.pairs
+	if hit.Tokens() > 0 {
+		tokens, pairs = a.beyond(hit)
+	}
+	micros += e.slope*tokens + e.pairs*pairs
 	if hit.LowerTokens > 0 && e.grade != fleet.Draining {
 		c := &p.grades[e.grade].classes[e.class].class
 		if link := c.Links[hit.Tier]; link.BytesPerMicro > 0 {

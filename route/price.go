@@ -45,12 +45,16 @@ type candidate struct {
 }
 
 // requestOf is q, whose prompt is as large as z says, as the cost model sees it.
-// It needs r.mu.
+// It notes in z what it expects the answer's length by. It needs r.mu.
 func (r *Router) requestOf(q *Query, z *sizing) cost.Request {
-	key := outputKey(q, int(z.total))
+	z.output = outputKey(q, int(z.total))
+	var usual cost.Span
+	if q.ExpectedOutputTokens > 0 {
+		usual = r.output.Usual(z.output)
+	}
 	request := cost.Request{
 		PromptTokens: z.total, HighTokens: z.high,
-		OutputTokens: expectedOutput(q, r.output.Predict(key, q.Prompt.MaxTokens), r.output.Usual(key)),
+		OutputTokens: expectedOutput(q, r.output.Predict(z.output, q.Prompt.MaxTokens), usual),
 		Choices:      float64(q.Prompt.N * q.Prompt.Prompts),
 	}
 	request.Return = r.agents.expect(q, request.PromptTokens+request.OutputTokens)

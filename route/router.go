@@ -292,7 +292,7 @@ func (r *Router) book(now clock.Instant, q Query, request cost.Request, z *sizin
 	r.peering.touch(c.member)
 	d.ID, d.Target, d.Worker = q.ID, c.member.Target, c.member.Worker
 	d.PredictedCachedTokens, d.PredictedTTFT, d.CostMicros = int(c.hit.Tokens()), b.PredictedTTFT, c.total
-	d.member, d.query, d.bookedAt, d.output = c.member, q.Prompt, now, outputKey(&q, int(request.PromptTokens))
+	d.member, d.query, d.bookedAt, d.output = c.member, q.Prompt, now, z.output
 	d.promised, d.RenderClass, d.source = c.promised, c.render, c.source
 	d.guessed, d.earlier, d.blockTokens = z.total, z.earlier, c.cache.BlockTokens
 	r.typical.observe(request.PromptTokens, p, request.OutputTokens)
@@ -349,7 +349,7 @@ func (r *Router) Done(d *Decision, o Outcome) {
 		r.peering.ended(now.Sub(d.bookedAt))
 	}
 	d.member.Ledger.Release(now, &d.booking)
-	defer r.happened(now, d.member)
+	defer r.ended(now, d.member)
 	r.peering.touch(d.member)
 	r.endStep(now, d, &o)
 	defer r.freed(now, d.member)

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"github.com/rhizome-router/rhizome/cost"
 	"github.com/rhizome-router/rhizome/prompt"
 )
 
@@ -14,7 +15,8 @@ type sizing struct {
 	// tokens that are still in the cache, if this prompt gives it back; -1: none.
 	anchor       int
 	answerTokens float64
-	earlier      prompt.Size // of that prompt
+	earlier      prompt.Size    // of that prompt
+	output       cost.OutputKey // what the answer's length may depend on: see requestOf
 	// Where the session was last, if it is known.
 	session session
 	known   bool

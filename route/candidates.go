@@ -98,7 +98,7 @@ func (r *Router) preselect(s *search, p *pool, q *Query, z *sizing, request cost
 
 // Left out is who is dearer than dearFactor times the cheapest and dearMicros, by
 // rough prices.
-const dearFactor, dearMicros = 2, 20_000
+const dearFactor, dearMicros = 1.5, 5000
 
 // tooDear reports whether that holds of a rough price.
 func tooDear(micros, least float64) bool { return micros > dearFactor*least+dearMicros }

@@ -138,7 +138,7 @@ func (r *Router) explain(now clock.Instant, q Query, request cost.Request, chose
 	}
 	r.byCost = order
 	slices.SortFunc(order, func(a, b ranked) int { return cmp.Or(cmp.Compare(a.total, b.total), cmp.Compare(a.index, b.index)) })
-	dst = slices.Grow(dst, min(len(order), maxCandidates+1))
+	dst = slices.Grow(dst, min(len(order)|7, maxCandidates+1)) // so that it grows once or twice
 	for n, o := range order {
 		if n < maxCandidates || o.index == chosen.index {
 			dst = append(dst, weighed{})

@@ -84,7 +84,7 @@ func (h *house) all(now clock.Instant, q Query, request cost.Request, z *sizing)
 	for i := range h.cands {
 		costs[h.cands[i].member.Target] = h.cands[i].total
 	}
-	return h.cands[h.choose(now, q, request).index].total, costs
+	return h.cands[h.choose(now, &q, request).index].total, costs
 }
 
 // weigh prices the candidates for q, without making a decision.
@@ -124,7 +124,7 @@ func TestPreselectionRegret(t *testing.T) {
 					h.sessions.put(q.Session, session{target: h.members[rng.IntN(workers)].Target})
 				}
 				now, request, z := h.weigh(t, &q)
-				chosen := h.cands[h.choose(now, q, request).index].member.Target
+				chosen := h.cands[h.choose(now, &q, request).index].member.Target
 				if n := len(h.cands); n > 200 || n == workers {
 					t.Fatalf("%d of %d workers are priced", n, workers)
 				}

@@ -99,8 +99,8 @@ type Candidate struct {
 	Signals fleet.Signals `json:"signals"`
 }
 
-// maxCandidates bounds what is kept of one decision.
-const maxCandidates = 16
+// maxCandidates bounds what is kept of one decision: so many, and the chosen.
+const maxCandidates, mostWeighed = 16, 17
 
 // weighed is what is kept of a candidate as it was priced. A Candidate is made of
 // it when somebody asks.
@@ -123,14 +123,14 @@ type weighed struct {
 
 // explain tells how r.cands were weighed, but for the candidates themselves,
 // which it appends to dst.
-func (r *Router) explain(now clock.Instant, q Query, request cost.Request, chosen choice, dst []weighed) (Explanation, []weighed) {
+func (r *Router) explain(now clock.Instant, q *Query, request cost.Request, chosen choice, dst []weighed) (Explanation, []weighed) {
 	best := &r.cands[chosen.index]
 	e := Explanation{
 		ID: q.ID, AtSeconds: now.Micros() / 1e6, Model: q.Prompt.Model, Policy: r.cfg.Policy,
 		PromptTokens: int(request.PromptTokens), PromptExact: q.Prompt.TextBytes == 0 || best.known.Told, PromptKeys: best.keyed().String(), OutputTokens: int(request.OutputTokens),
 		Worker: best.member.Worker.Spec.URL, Name: best.member.Worker.Spec.ID, Rank: best.member.Target.Rank, Why: chosen.why,
 		CachedTokens: int(best.hit.Tokens()), TTFTMillis: millis(best.expect(request)),
-		Agent: r.agents.state(&q, request.Return), NearTie: chosen.tie, Lease: chosen.lease, ActualPromptTokens: -1, ActualCachedTokens: -1,
+		Agent: r.agents.state(q, request.Return), NearTie: chosen.tie, Lease: chosen.lease, ActualPromptTokens: -1, ActualCachedTokens: -1,
 	}
 	order := r.byCost[:0]
 	for i := range r.cands {
@@ -138,7 +138,7 @@ func (r *Router) explain(now clock.Instant, q Query, request cost.Request, chose
 	}
 	r.byCost = order
 	slices.SortFunc(order, func(a, b ranked) int { return cmp.Or(cmp.Compare(a.total, b.total), cmp.Compare(a.index, b.index)) })
-	dst = slices.Grow(dst, min(len(order)|7, maxCandidates+1)) // so that it grows once or twice
+	dst = slices.Grow(dst, min(len(order), mostWeighed))
 	for n, o := range order {
 		if n < maxCandidates || o.index == chosen.index {
 			dst = append(dst, weighed{})
@@ -212,6 +212,11 @@ type ring struct {
 	entries []remembered
 	next    int
 	at      map[string]int
+	// weighed has room for the candidates of all entries, one behind the other:
+	// memory that was not in use for so long is written fastest in order. Where an
+	// entry's begin comes round again, the entry has been overwritten.
+	weighed []weighed
+	free    int // from where on the next are put
 }
 
 // remembered is an explanation with its candidates, and the memory of its tie.
@@ -225,9 +230,18 @@ func newRing(size int) *ring {
 	return &ring{entries: make([]remembered, size), at: make(map[string]int, size)}
 }
 
-// spare is the memory of the candidates that put will overwrite next.
-func (r *ring) spare() []weighed { return r.entries[r.next].weighed[:0] }
+// spare is memory for the candidates of what put takes next.
+func (r *ring) spare() []weighed {
+	if r.weighed == nil {
+		r.weighed = make([]weighed, mostWeighed*(len(r.entries)+1))
+	}
+	if r.free+mostWeighed > len(r.weighed) {
+		r.free = 0
+	}
+	return r.weighed[r.free : r.free : r.free+mostWeighed]
+}
 
+// put remembers an explanation whose candidates are in spare.
 func (r *ring) put(e Explanation, all []weighed) {
 	old := &r.entries[r.next]
 	if i, ok := r.at[old.ID]; ok && i == r.next {
@@ -238,6 +252,7 @@ func (r *ring) put(e Explanation, all []weighed) {
 		e.NearTie = &old.tie
 	}
 	old.Explanation, old.weighed = e, all
+	r.free += len(all)
 	r.at[e.ID] = r.next
 	r.next = (r.next + 1) % len(r.entries)
 }

@@ -39,7 +39,7 @@ func ParsePolicy(s string) (Policy, error) {
 }
 
 // choose picks one of r.cands, which is not empty, and says why.
-func (r *Router) choose(now clock.Instant, q Query, request cost.Request) choice {
+func (r *Router) choose(now clock.Instant, q *Query, request cost.Request) choice {
 	switch r.cfg.Policy {
 	case RoundRobin:
 		r.turn++
@@ -55,7 +55,7 @@ func (r *Router) choose(now clock.Instant, q Query, request cost.Request) choice
 	}
 	c := r.cheapest(now, q.session())
 	if r.cfg.Policy == Rhizome {
-		c = r.stay(now, &q, c)
+		c = r.stay(now, q, c)
 	}
 	return c
 }
@@ -79,7 +79,7 @@ func (r *Router) fewest() choice {
 
 // home picks by rendezvous hashing of the session, or of the prompt's first
 // key where no session is named: a worker's loss moves only its own sessions.
-func (r *Router) home(q Query) int {
+func (r *Router) home(q *Query) int {
 	session := q.session()
 	seed := xxh3.HashString(session)
 	if session == "" {
@@ -99,13 +99,13 @@ func (r *Router) home(q Query) int {
 }
 
 // priceArticle replaces each candidate's total by the article's cost.
-func (r *Router) priceArticle(now clock.Instant, q Query, request cost.Request) {
+func (r *Router) priceArticle(now clock.Instant, q *Query, request cost.Request) {
 	last, known := r.sessions.get(q.session())
-	hits := r.expectedHits(&q)
+	hits := r.expectedHits(q)
 	for i := range r.cands {
 		c := &r.cands[i]
 		full := c.member.Ledger.Load(now, &c.class, tokenTime(&c.class, c.member.Ledger.InFlight()), true)
-		load := cost.ArticleLoad{Queue: float64(full.QueuedSeqs), Rho: c.load.Rho, Closed: c.load.Closed, ExpectedShare: expectedShare(hits[i], &q)}
+		load := cost.ArticleLoad{Queue: float64(full.QueuedSeqs), Rho: c.load.Rho, Closed: c.load.Closed, ExpectedShare: expectedShare(hits[i], q)}
 		for _, res := range full.Residents {
 			load.RemainingTokens += res.RemainingTokens
 			load.RemainingSquares += res.RemainingTokens * res.RemainingTokens

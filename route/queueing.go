@@ -75,7 +75,7 @@ func (r *Router) Enter(q Query, placed func(*Decision, error)) (*Decision, *Wait
 	mayWait := r.queueing() && len(q.Exclude) == 0 && q.Pin == ""
 	if !mayWait || r.queue.line(q.Prompt.Model) == nil && r.anyOpen(request) {
 		d := new(Decision)
-		r.place(now, q, request, &z, 0, d)
+		r.place(now, &q, request, &z, 0, d)
 		return d, nil, nil
 	}
 	w := &Waiting{query: q, since: now, maxWait: r.cfg.Queue.MaxWait, merit: r.merit(now, &q, request), placed: placed}
@@ -204,7 +204,7 @@ const minWorkMicros = 1
 // cost.
 func (r *Router) merit(now clock.Instant, q *Query, request cost.Request) float64 {
 	if r.cfg.Policy == ArticleCost {
-		r.priceArticle(now, *q, request)
+		r.priceArticle(now, q, request)
 	}
 	best := r.least()
 	work := best.total
@@ -351,7 +351,7 @@ func (r *Router) placeWaiting(now clock.Instant, w *Waiting, atHome bool) placin
 	r.queue.lastWait = waited
 	r.queue.stats.place(waited)
 	d := new(Decision)
-	r.place(now, w.query, request, &z, waited, d)
+	r.place(now, &w.query, request, &z, waited, d)
 	w.placed(d, nil)
 	return placed
 }

@@ -175,22 +175,22 @@ func (r *Router) DecideInto(q Query, d *Decision) error {
 	if err != nil {
 		return err
 	}
-	r.place(s.now, q, request, &z, 0, d)
+	r.place(s.now, &q, request, &z, 0, d)
 	return nil
 }
 
 // place chooses one of r.cands for q, which has waited here that long, and books
 // it there, as d.
-func (r *Router) place(now clock.Instant, q Query, request cost.Request, z *sizing, waited time.Duration, d *Decision) {
+func (r *Router) place(now clock.Instant, q *Query, request cost.Request, z *sizing, waited time.Duration, d *Decision) {
 	chosen := r.choose(now, q, request)
 	r.book(now, q, request, z, &r.cands[chosen.index], d)
 	d.trial = d.member.Circuit.Begin(now)
 	e, weighed := r.explain(now, q, request, chosen, r.ring.spare())
 	if r.cfg.Policy == ArticleCost {
-		r.harnesses.observe(&q, r.cands[chosen.index].form)
+		r.harnesses.observe(q, r.cands[chosen.index].form)
 	}
-	r.leases.placed(now, &q, d.member, r.agents.find(&q) != nil)
-	d.workflow, d.tools = r.agents.begin(now, now.Add(-waited), &q, d.Target), toolsOf(&q)
+	r.leases.placed(now, q, d.member, r.agents.find(q) != nil)
+	d.workflow, d.tools = r.agents.begin(now, now.Add(-waited), q, d.Target), toolsOf(q)
 	e.WaitedMillis = millis(waited)
 	r.ring.put(e, weighed)
 }
@@ -213,9 +213,9 @@ func (r *Router) Preview(q Query) (Explanation, error) {
 	if err != nil {
 		return Explanation{}, err
 	}
-	chosen := r.choose(s.now, q, request)
+	chosen := r.choose(s.now, &q, request)
 	r.turn, *r.source = turn, source
-	e, weighed := r.explain(s.now, q, request, chosen, nil)
+	e, weighed := r.explain(s.now, &q, request, chosen, nil)
 	return e.told(weighed), nil
 }
 
@@ -270,7 +270,7 @@ func excluded(list []kv.Target, t kv.Target) bool {
 
 // book enters the chosen candidate into its member's ledger and promises its
 // blocks, as d.
-func (r *Router) book(now clock.Instant, q Query, request cost.Request, z *sizing, c *candidate, d *Decision) {
+func (r *Router) book(now clock.Instant, q *Query, request cost.Request, z *sizing, c *candidate, d *Decision) {
 	p := cost.Uncached(request, c.hit)
 	*d = Decision{booking: fleet.Booking{
 		PromptTokens: request.PromptTokens, HBMTokens: c.hit.HBMTokens,

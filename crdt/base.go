@@ -1,12 +1,8 @@
 package crdt
 
 import (
-	"encoding/binary"
-	"slices"
-
 	"github.com/rhizome-router/rhizome/index"
 	"github.com/rhizome-router/rhizome/kv"
-	"github.com/zeebo/xxh3"
 )
 
 // base is the state that a log of batches leads to: for each (group, engine
@@ -42,10 +38,8 @@ type base struct {
 	byHash    table
 	byKey     table
 	orphans   map[uint32]orphan
-	waiting   map[node]uint32   // the first of the orphans that wait for a node
-	emptied   []uint32          // entries that lost their last copy in this batch
-	found     [lookahead]uint32 // by findAll
-	warmed    uint32            // means nothing; so that what warms isn't optimised away
+	waiting   map[node]uint32 // the first of the orphans that wait for a node
+	emptied   []uint32        // entries that lost their last copy in this batch
 }
 
 // node names an entry as engines do.
@@ -79,6 +73,7 @@ func (e *entry) keyed() bool { return e.state >= keyed }
 func (e *entry) empty() bool { return e.copies == 0 }
 
 func (b *base) apply(ops []kv.Op, emit func(index.Change)) {
+	b.fetchFree()
 	for i := range ops {
 		op := &ops[i]
 		if op.Kind == kv.Clear {
@@ -99,21 +94,9 @@ func (b *base) apply(ops []kv.Op, emit func(index.Change)) {
 		case kv.Insert:
 			b.insert(op, group, emit)
 		case kv.Also:
-			for hashes := range slices.Chunk(op.Hashes, lookahead) {
-				for j, i := range b.findAll(0, hashes) {
-					if i != 0 {
-						b.also(i-1, group, hashes[j], op.Tier, emit)
-					}
-				}
-			}
+			b.find(0, op.Hashes, func(i uint32, h kv.EngineHash) { b.also(i, group, h, op.Tier, emit) })
 		case kv.Remove:
-			for hashes := range slices.Chunk(op.Hashes, lookahead) {
-				for _, i := range b.findAll(group, hashes) {
-					if i != 0 {
-						b.less(i-1, op.Tier, emit)
-					}
-				}
-			}
+			b.find(group, op.Hashes, func(i uint32, _ kv.EngineHash) { b.less(i, op.Tier, emit) })
 		}
 	}
 	b.purge()
@@ -140,21 +123,29 @@ func (b *base) insert(op *kv.Op, group uint16, emit func(index.Change)) {
 	if hasParent {
 		key, before, known = b.keyOf(group, parent)
 	}
+	ahead := coming{base: b, group: group, blocks: op.Blocks, key: key, known: known}
+	ahead.begin()
 	for j, blk := range op.Blocks {
-		if j%lookahead == 0 {
-			b.warmBlocks(group, op.Blocks[j:min(j+lookahead, len(op.Blocks))], key, known)
-		}
+		at := ahead.next(j)
 		if hasParent && blk.Hash == parent {
 			b.refused++
 			continue
 		}
 		if known {
-			key = kv.Next(key, blk.Content)
+			key = at.follow(key, blk.Content)
 		}
-		i, held := b.find(group, blk.Hash)
+		i, held := b.findAt(at.byHash, group, blk.Hash)
 		if !held {
 			var ok bool
-			if i, ok = b.create(group, blk.Hash); !ok {
+			if known && len(b.waiting) == 0 {
+				if i, ok = b.bear(at, blk.Hash, key, group, op.Tier, before, emit); !ok {
+					b.refused++
+					return
+				}
+				parent, hasParent, before = blk.Hash, true, i+1
+				continue
+			}
+			if i, ok = b.create(at.byHash, group, blk.Hash); !ok {
 				b.refused++
 				return
 			}
@@ -165,11 +156,6 @@ func (b *base) insert(op *kv.Op, group uint16, emit func(index.Change)) {
 		if group == 0 && op.Tier == kv.HBM {
 			b.holes = b.holes || !known
 			b.come(i, before)
-		}
-		if !held && known && len(b.waiting) == 0 {
-			b.bear(i, key, group, op.Tier, emit)
-			parent, hasParent, before = blk.Hash, true, i+1
-			continue
 		}
 		if p := b.at(i); p.state() >= keyed {
 			if known && kv.Key(p.val()) != key {
@@ -184,18 +170,26 @@ func (b *base) insert(op *kv.Op, group uint16, emit func(index.Change)) {
 	}
 }
 
-// bear is adopt and more at once, for an entry that was just created and that
-// nobody waits for.
-func (b *base) bear(i uint32, key kv.Key, group uint16, t kv.Tier, emit func(index.Change)) {
-	b.setKey(i, key)
-	p := b.at(i)
-	e := entry{hash: p.hash(), val: uint64(key), copies: copies(0).with(t, 1), state: p.state(), group: group}
+// bear is create, come, adopt and more at once, for a block with a key that nobody
+// waits for; at is where it will be in the tables.
+func (b *base) bear(at *comingBlock, hash kv.EngineHash, key kv.Key, group uint16, t kv.Tier, before uint32, emit func(index.Change)) (i uint32, ok bool) {
+	if i, ok = b.take(at.byHash); !ok {
+		return 0, false
+	}
+	byKey := at.placeOf(key, group)
+	e := entry{hash: hash, val: uint64(key), copies: 1 << (8 * t), state: b.shareKey(key, group, byKey), group: group}
+	b.byKey.add(i, byKey)
+	b.at(i).setLink(0)
+	if group == 0 && t == kv.HBM {
+		b.come(i, before)
+	}
 	b.digest += b.sum(i, &e)
 	b.store(i, &e)
 	b.count(&e, t, true)
 	if !b.elsewhere(i, &e, t) {
 		emit(index.Change{Key: key, Group: group, Tier: t, Present: true, Whole: !b.holes})
 	}
+	return i, true
 }
 
 // also says that a block that group 0 knows, as entry main, is on a tier, too,
@@ -204,9 +198,10 @@ func (b *base) also(main uint32, group uint16, h kv.EngineHash, t kv.Tier, emit 
 	i := main
 	if group != 0 {
 		var held bool
-		if i, held = b.find(group, h); !held {
+		at := place(uint64(h), group)
+		if i, held = b.findAt(at, group, h); !held {
 			var ok bool
-			if i, ok = b.create(group, h); !ok {
+			if i, ok = b.create(at, group, h); !ok {
 				b.refused++
 				return
 			}
@@ -288,6 +283,7 @@ func (b *base) set(i uint32, e *entry, t kv.Tier, n uint8, emit func(index.Chang
 	}
 	if e.empty() {
 		b.emptied = append(b.emptied, i)
+		b.byKey.fetch(place(e.val, e.group)) // purge takes it out there
 	}
 }
 
@@ -331,12 +327,7 @@ func (b *base) sum(i uint32, e *entry) uint64 {
 			state = 2
 		}
 	}
-	var buf [32]byte
-	binary.LittleEndian.PutUint64(buf[:], uint64(e.hash))
-	binary.LittleEndian.PutUint64(buf[8:], e.val)
-	binary.LittleEndian.PutUint64(buf[16:], parent)
-	binary.LittleEndian.PutUint64(buf[24:], uint64(e.group)|state<<16|uint64(e.copies)<<24)
-	return xxh3.Hash(buf[:])
+	return kv.Sum32(uint64(e.hash), e.val, parent, uint64(e.group)|state<<16|uint64(e.copies)<<24)
 }
 
 func (b *base) each(emit func(index.Change)) {

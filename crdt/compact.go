@@ -44,7 +44,7 @@ func (b *base) compact() {
 // put adds a whole entry that isn't there yet and returns its number. There
 // must be room for it.
 func (b *base) put(e entry, o orphan) uint32 {
-	i, ok := b.create(e.group, e.hash)
+	i, ok := b.create(place(uint64(e.hash), e.group), e.group, e.hash)
 	if !ok {
 		panic("crdt: no room for an entry that was counted before")
 	}
@@ -52,7 +52,7 @@ func (b *base) put(e entry, o orphan) uint32 {
 	made.copies = e.copies
 	b.store(i, &made)
 	if e.keyed() {
-		b.setKey(i, kv.Key(e.val))
+		b.setKey(i, kv.Key(e.val), place(e.val, e.group))
 	} else {
 		b.orphan(i, e.val, o)
 	}

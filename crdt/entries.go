@@ -1,32 +1,26 @@
 package crdt
 
 import (
-	"math/bits"
-
 	"github.com/rhizome-router/rhizome/kv"
 )
 
-// find returns the number of the entry of an engine hash.
-func (b *base) find(group uint16, hash kv.EngineHash) (uint32, bool) {
+// findAt returns the number of the entry of an engine hash whose place is h.
+func (b *base) findAt(h uint64, group uint16, hash kv.EngineHash) (uint32, bool) {
 	t := &b.byHash
 	if len(t.buckets) == 0 {
 		return 0, false
 	}
-	h := place(uint64(hash), group)
 	at := t.home(h)
 	for range t.buckets { // entries may have gone on from all of them
 		bucket := &t.buckets[at]
-		for maybe := bucket.having(tag(h)); maybe != 0; maybe &= maybe - 1 {
-			c := bits.TrailingZeros32(maybe)
-			if bucket.tags[c] != tag(h) {
-				continue
-			}
+		for c, maybe := 0, bucket.having(tag(h)); maybe != 0; {
+			c, maybe = maybe.first()
 			i := bucket.number(c)
 			if p := b.at(i); p.hash() == hash && b.group(i, p) == group {
 				return i, true
 			}
 		}
-		if !bucket.some() {
+		if bucket.passed() == 0 {
 			break
 		}
 		at = t.next(at)
@@ -34,62 +28,10 @@ func (b *base) find(group uint16, hash kv.EngineHash) (uint32, bool) {
 	return 0, false
 }
 
-// lookahead is how many blocks of an op are fetched from memory together: the
-// processor waits for all of them at once instead of for one after the other.
-const lookahead = 16
-
-// findAll returns the number + 1 of the entry of each hash, 0 for none. There
-// are at most lookahead of them; the result is good until the next call.
-func (b *base) findAll(group uint16, hashes []kv.EngineHash) []uint32 {
-	if len(hashes) > 1 {
-		sum := uint32(0)
-		for _, h := range hashes {
-			sum += b.byHash.peek(place(uint64(h), group))
-		}
-		b.warmed = sum
-	}
-	for j, h := range hashes {
-		i, ok := b.find(group, h)
-		if b.found[j] = 0; ok {
-			b.found[j] = i + 1
-		}
-	}
-	return b.found[:len(hashes)]
-}
-
-// warmBlocks fetches where blocks will go that follow a key, if that is known.
-func (b *base) warmBlocks(group uint16, blocks []kv.Block, key kv.Key, known bool) {
-	if len(blocks) == 1 {
-		return
-	}
-	sum := uint32(0)
-	for _, blk := range blocks {
-		sum += b.byHash.peek(place(uint64(blk.Hash), group))
-		if known {
-			key = kv.Next(key, blk.Content)
-			sum += b.byKey.peek(place(uint64(key), group))
-		}
-	}
-	b.warmed = sum
-}
-
-// warmKeys fetches where the keys of entries are found.
-func (b *base) warmKeys(entries []uint32) {
-	if len(entries) == 1 {
-		return
-	}
-	sum := uint32(0)
-	for _, i := range entries {
-		p := b.at(i)
-		sum += b.byKey.peek(place(p.val(), b.group(i, p)))
-	}
-	b.warmed = sum
-}
-
 // keyOf returns the key of a block and its number + 1. ok is false if it has
 // none; the number is 0 if there is no such block.
 func (b *base) keyOf(group uint16, hash kv.EngineHash) (k kv.Key, number uint32, ok bool) {
-	i, ok := b.find(group, hash)
+	i, ok := b.findAt(place(uint64(hash), group), group, hash)
 	if !ok {
 		return 0, 0, false
 	}
@@ -100,15 +42,34 @@ func (b *base) keyOf(group uint16, hash kv.EngineHash) (k kv.Key, number uint32,
 	return kv.Key(p.val()), i + 1, true
 }
 
-// create makes an entry without copies that is neither keyed nor an orphan
-// yet: the caller sees to that. ok is false at the limit.
-func (b *base) create(group uint16, hash kv.EngineHash) (i uint32, ok bool) {
+// create makes an entry without copies for an engine hash whose place is h. It is
+// neither keyed nor an orphan yet: the caller sees to that. ok is false at the
+// limit.
+func (b *base) create(h uint64, group uint16, hash kv.EngineHash) (i uint32, ok bool) {
+	i, ok = b.take(h)
+	if ok {
+		b.at(i).setLink(0)
+		b.store(i, &entry{hash: hash, group: group, state: unkeyed})
+	}
+	return i, ok
+}
+
+// take returns the number of an entry to be stored for an engine hash whose place
+// is h.
+func (b *base) take(h uint64) (i uint32, ok bool) {
 	if b.blocks == b.max {
 		return 0, false
+	}
+	if b.byHash.full() {
+		b.byHash.resize(grown(b.byHash.used))
+		b.fill(&b.byHash, func(j uint32, p *packed) (uint64, bool) {
+			return place(uint64(p.hash()), b.group(j, p)), p.state() != vacant
+		})
 	}
 	if b.free != 0 {
 		i = b.free - 1
 		b.free = uint32(b.at(i).val())
+		b.fetchFree()
 	} else {
 		i = b.unused
 		if int(i/pageEntries) == len(b.pages) {
@@ -117,15 +78,7 @@ func (b *base) create(group uint16, hash kv.EngineHash) (i uint32, ok bool) {
 		b.unused++
 	}
 	b.blocks++
-	b.at(i).setLink(0)
-	b.store(i, &entry{hash: hash, group: group, state: unkeyed})
-	if b.byHash.full() {
-		b.byHash.resize(grown(b.byHash.used))
-		b.fill(&b.byHash, func(j uint32, p *packed) (uint64, bool) {
-			return place(uint64(p.hash()), b.group(j, p)), p.state() != vacant && j != i
-		})
-	}
-	b.byHash.add(i, place(uint64(hash), group))
+	b.byHash.add(i, h)
 	return i, true
 }
 
@@ -134,7 +87,7 @@ func (b *base) create(group uint16, hash kv.EngineHash) (i uint32, ok bool) {
 func (b *base) fill(t *table, hash func(i uint32, p *packed) (h uint64, ok bool)) {
 	var entries [lookahead]uint32
 	var hashes [lookahead]uint64
-	n, sum := 0, uint32(0)
+	n := 0
 	flush := func() {
 		for k := range n {
 			t.add(entries[k], hashes[k])
@@ -143,7 +96,7 @@ func (b *base) fill(t *table, hash func(i uint32, p *packed) (h uint64, ok bool)
 	}
 	for i := range b.unused {
 		if h, ok := hash(i, b.at(i)); ok {
-			sum += t.peek(h)
+			t.fetch(h)
 			entries[n], hashes[n] = i, h
 			if n++; n == lookahead {
 				flush()
@@ -151,7 +104,6 @@ func (b *base) fill(t *table, hash func(i uint32, p *packed) (h uint64, ok bool)
 		}
 	}
 	flush()
-	b.warmed = sum
 }
 
 // grown returns for how many entries to make room when there are n.
@@ -162,47 +114,49 @@ func grown(n int) int {
 	return n + n/10
 }
 
-// setKey makes an entry a keyed one.
-func (b *base) setKey(i uint32, k kv.Key) {
+// setKey makes an entry a keyed one; h is the key's place.
+func (b *base) setKey(i uint32, k kv.Key, h uint64) {
+	p := b.at(i)
+	state := b.shareKey(k, b.group(i, p), h)
+	p.setVal(uint64(k))
+	p.setState(state)
+	b.byKey.add(i, h)
+}
+
+// shareKey makes room for one more entry by key and returns what state one with
+// key k, at place h, will have: those that have the key already are twins with it.
+func (b *base) shareKey(k kv.Key, group uint16, h uint64) entryState {
 	if b.byKey.full() {
 		b.byKey.resize(grown(b.byKey.used))
 		b.fill(&b.byKey, func(j uint32, p *packed) (uint64, bool) {
 			return place(p.val(), b.group(j, p)), p.state() >= keyed
 		})
 	}
-	p := b.at(i)
-	group := b.group(i, p)
-	h := place(uint64(k), group)
-	p.setVal(uint64(k))
-	p.setState(keyed)
+	state := keyed
 	for j := range b.byKey.all(h) {
 		if o := b.at(j); o.val() == uint64(k) && b.group(j, o) == group {
 			o.setState(twin)
-			p.setState(twin)
+			state = twin
 		}
 	}
-	b.byKey.add(i, h)
+	return state
 }
 
 // purge gives back the entries that the batch left without copies.
 func (b *base) purge() {
-	for n, i := range b.emptied {
-		if n%lookahead == 0 {
-			b.warmKeys(b.emptied[n:min(n+lookahead, len(b.emptied))])
-		}
-		if b.at(i).state() == vacant {
+	for _, i := range b.emptied {
+		p := b.at(i)
+		state := p.state()
+		if state == vacant || p.some() {
 			continue
 		}
-		e := b.load(i)
-		if !e.empty() {
-			continue
-		}
-		if e.keyed() {
-			b.byKey.remove(i, place(e.val, e.group))
+		group := b.group(i, p)
+		if state >= keyed {
+			b.byKey.remove(i, place(p.val(), group))
 		} else {
 			b.unlink(i)
 		}
-		b.byHash.remove(i, place(uint64(e.hash), e.group))
+		b.byHash.remove(i, place(uint64(p.hash()), group))
 		b.store(i, &entry{val: uint64(b.free)})
 		b.free = i + 1
 		b.blocks--

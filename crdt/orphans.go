@@ -84,7 +84,7 @@ func (b *base) giveKey(i uint32, k kv.Key, emit func(index.Change)) {
 	e := b.load(i)
 	b.digest -= b.sum(i, &e)
 	b.unlink(i)
-	b.setKey(i, k)
+	b.setKey(i, k, place(uint64(k), e.group))
 	e = b.load(i)
 	b.digest += b.sum(i, &e)
 	for t := range kv.Tier(kv.NumTiers) {

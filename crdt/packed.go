@@ -47,6 +47,7 @@ func (p *packed) setLink(l link)      { binary.LittleEndian.PutUint32(p[16:20], 
 func (p *packed) setVal(v uint64)     { binary.LittleEndian.PutUint64(p[8:16], v) }
 func (p *packed) state() entryState   { return entryState(p.bits() >> stateShift & 3) }
 func (p *packed) on(t kv.Tier) bool   { return p.bits()&(1<<t) != 0 }
+func (p *packed) some() bool          { return p.bits()&tierBits != 0 }
 
 func (p *packed) setState(s entryState) {
 	binary.LittleEndian.PutUint16(p[20:], p.bits()&^(3<<stateShift)|uint16(s)<<stateShift)

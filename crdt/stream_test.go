@@ -35,7 +35,7 @@ func (b *base) check(t interface {
 		if e.empty() {
 			t.Fatalf("entry %d has no copies", i)
 		}
-		if at, ok := b.find(e.group, e.hash); !ok || at != i {
+		if at, ok := b.findAt(place(uint64(e.hash), e.group), e.group, e.hash); !ok || at != i {
 			t.Fatalf("entry %d is found at %d, %v", i, at, ok)
 		}
 		if _, waits := b.orphans[i]; waits != (e.state == unkeyed) {

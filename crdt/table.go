@@ -4,6 +4,9 @@ import (
 	"encoding/binary"
 	"iter"
 	"math/bits"
+	"unsafe"
+
+	"github.com/rhizome-router/rhizome/index/prefetch"
 )
 
 // table finds entry numbers by a hash of something in the entry. It is an
@@ -16,17 +19,19 @@ type table struct {
 	used    int
 }
 
-// bucket is 15 cells, each a byte of the hash, 0 if the cell is empty, and a
-// number of 24 bits.
-type bucket struct {
-	tags    [bucketCells + 1]uint8 // the last is no cell
-	numbers [3 * bucketCells]uint8
-	passed  [3]uint8 // 24 bits
-}
+// bucket is 15 cells. Its bytes are
+//
+//	0–14   of each cell a byte of the hash, 0 if the cell is empty
+//	15     nothing
+//	16–60  of each cell a number, 24 bits
+//	61–63  how many passed, 24 bits
+type bucket [bucketBytes]uint8
 
 const (
 	bucketCells = 15
 	bucketBytes = 64
+	numbersAt   = 16
+	passedAt    = 61
 
 	// meanCells is how many cells of ten buckets are used, at most: 0.87 of all.
 	meanCells = 130
@@ -56,34 +61,44 @@ func (t *table) next(p int) int {
 // tag is the byte that a cell keeps of hash h.
 func tag(h uint64) uint8 { return uint8(max(1, h&0xff)) }
 
-// having returns the cells whose tag is v, a bit each, and perhaps some more
-// behind the first: who asks for a tag looks at the entry anyway, and of the
-// empty ones only the first is taken. (The trick is in Hacker's Delight, 6-1;
-// the products gather the top bits of the bytes.)
-func (b *bucket) having(v uint8) uint32 {
-	const low, gather = 0x0101010101010101, 0x0102040810204080
-	x := binary.LittleEndian.Uint64(b.tags[:8]) ^ uint64(v)*low
-	y := binary.LittleEndian.Uint64(b.tags[8:]) ^ uint64(v)*low
-	x, y = (x-low)&^x>>7&low, (y-low)&^y>>7&low
-	return uint32(x*gather>>56|y*gather>>56<<8) & (1<<bucketCells - 1)
+// cells is a set of a bucket's cells: bit 8·c of it is cell c, up to the seventh,
+// and 8·c+1 cell 8+c.
+type cells uint64
+
+const noCell cells = 1 << 57 // of the byte behind the last tag
+
+// first returns one of the cells, and the others.
+func (cs cells) first() (cell int, rest cells) {
+	i := bits.TrailingZeros64(uint64(cs))
+	return i>>3 | i&1<<3, cs & (cs - 1)
+}
+
+// having returns the cells whose tag is v. (The test for bytes that are 0 is in
+// Hacker's Delight, 6-1.)
+func (b *bucket) having(v uint8) cells {
+	const low, most = 0x0101010101010101, 0x7f7f7f7f7f7f7f7f
+	x := binary.LittleEndian.Uint64(b[:8]) ^ uint64(v)*low
+	y := binary.LittleEndian.Uint64(b[8:]) ^ uint64(v)*low
+	x = ^(x&most + most | x | most)
+	y = ^(y&most + most | y | most)
+	return cells(x>>7|y>>6) &^ noCell
 }
 
 func (b *bucket) number(cell int) uint32 {
-	n := b.numbers[3*cell : 3*cell+3 : 3*cell+3]
-	return uint32(n[0]) | uint32(n[1])<<8 | uint32(n[2])<<16
+	return binary.LittleEndian.Uint32(b[numbersAt+3*cell:]) & (1<<numberBits - 1)
 }
 
-func (b *bucket) setNumber(cell int, i uint32) {
-	n := b.numbers[3*cell : 3*cell+3 : 3*cell+3]
+func (b *bucket) set(cell int, tag uint8, i uint32) {
+	n := b[numbersAt+3*cell : numbersAt+3*cell+3]
 	n[0], n[1], n[2] = uint8(i), uint8(i>>8), uint8(i>>16)
+	b[cell] = tag
 }
 
-func (b *bucket) some() bool { return b.passed != [3]uint8{} }
+func (b *bucket) passed() uint32 { return binary.LittleEndian.Uint32(b[passedAt-1:]) >> 8 }
 
 func (b *bucket) pass(d int) {
-	n := int(b.passed[0]) | int(b.passed[1])<<8 | int(b.passed[2])<<16
-	n += d
-	b.passed = [3]uint8{uint8(n), uint8(n >> 8), uint8(n >> 16)}
+	n := int(b.passed()) + d
+	b[passedAt], b[passedAt+1], b[passedAt+2] = uint8(n), uint8(n>>8), uint8(n>>16)
 }
 
 func (t *table) full() bool { return 10*t.used >= meanCells*len(t.buckets) }
@@ -98,9 +113,8 @@ func (t *table) add(i uint32, h uint64) {
 	for p := t.home(h); ; p = t.next(p) {
 		b := &t.buckets[p]
 		if empty := b.having(0); empty != 0 {
-			c := bits.TrailingZeros32(empty)
-			b.tags[c] = tag(h)
-			b.setNumber(c, i)
+			c, _ := empty.first()
+			b.set(c, tag(h), i)
 			t.used++
 			return
 		}
@@ -108,12 +122,19 @@ func (t *table) add(i uint32, h uint64) {
 	}
 }
 
-// peek looks into the bucket that hash h belongs in, to fetch it.
-func (t *table) peek(h uint64) uint32 {
+// line returns the bucket that hash h belongs in, to be fetched; nil if there is
+// none.
+func (t *table) line(h uint64) unsafe.Pointer {
 	if len(t.buckets) == 0 {
-		return 0
+		return nil
 	}
-	return uint32(t.buckets[t.home(h)].tags[0])
+	return unsafe.Pointer(&t.buckets[t.home(h)])
+}
+
+// fetch has that bucket fetched.
+func (t *table) fetch(h uint64) {
+	p := t.line(h)
+	prefetch.Lines(p, p)
 }
 
 // all goes through the entries that may have hash h.
@@ -125,12 +146,12 @@ func (t *table) all(h uint64) iter.Seq[uint32] {
 		p := t.home(h)
 		for range t.buckets { // entries may have gone on from all of them
 			b := &t.buckets[p]
-			for maybe := b.having(tag(h)); maybe != 0; maybe &= maybe - 1 {
-				if c := bits.TrailingZeros32(maybe); b.tags[c] == tag(h) && !yield(b.number(c)) {
+			for c, maybe := 0, b.having(tag(h)); maybe != 0; {
+				if c, maybe = maybe.first(); !yield(b.number(c)) {
 					return
 				}
 			}
-			if !b.some() {
+			if b.passed() == 0 {
 				return
 			}
 			p = t.next(p)
@@ -142,10 +163,9 @@ func (t *table) all(h uint64) iter.Seq[uint32] {
 func (t *table) remove(i uint32, h uint64) {
 	for p := t.home(h); ; p = t.next(p) {
 		b := &t.buckets[p]
-		for maybe := b.having(tag(h)); maybe != 0; maybe &= maybe - 1 {
-			if c := bits.TrailingZeros32(maybe); b.tags[c] == tag(h) && b.number(c) == i {
-				b.tags[c] = 0
-				b.setNumber(c, 0)
+		for c, maybe := 0, b.having(tag(h)); maybe != 0; {
+			if c, maybe = maybe.first(); b.number(c) == i {
+				b.set(c, 0, 0)
 				t.used--
 				return
 			}

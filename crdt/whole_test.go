@@ -55,7 +55,10 @@ func TestWhole(t *testing.T) {
 				whole = whole && c.Whole
 			}
 		}
-		held := func(i, twin int) bool { h, ok := s.base.find(0, g.hash(i, twin)); return ok && s.base.at(h).on(kv.HBM) }
+		held := func(i, twin int) bool {
+			h, ok := s.base.findAt(place(uint64(g.hash(i, twin)), 0), 0, g.hash(i, twin))
+			return ok && s.base.at(h).on(kv.HBM)
+		}
 		for range rapid.SampledFrom([]int{5, 60}).Draw(t, "steps") {
 			i, twin := rapid.IntRange(0, len(g.keys)-1).Draw(t, "block"), rapid.IntRange(0, 1).Draw(t, "twin")
 			child := slices.ContainsFunc(g.childrenOf(i), func(c int) bool { return held(c, twin) })

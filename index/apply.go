@@ -3,6 +3,7 @@ package index
 import (
 	"slices"
 
+	"github.com/rhizome-router/rhizome/index/prefetch"
 	"github.com/rhizome-router/rhizome/kv"
 )
 
@@ -16,10 +17,24 @@ func (x *Index) Apply(s Slot, changes []Change) {
 	if state := x.slots.Load().state(s); state.open() && state&holed == 0 && slices.ContainsFunc(changes, unvouched) {
 		x.hole(s) // before anybody sees the changes
 	}
-	for rest := changes; len(rest) > 0; {
-		n := min(len(rest), lookahead)
-		x.applySome(s, rest[:n])
-		rest = rest[n:]
+	var at ahead
+	for i := range changes[:min(lookahead, len(changes))] {
+		at.put(x, i, changes[i].Group, changes[i].Key)
+	}
+	for i := range changes {
+		c := &changes[i]
+		sh, place := at.shards[i%lookahead], at.places[i%lookahead]
+		if next := i + lookahead; next < len(changes) {
+			at.put(x, next%lookahead, changes[next].Group, changes[next].Key)
+		}
+		if c.Tier >= kv.NumTiers {
+			continue
+		}
+		if bit := holder(c.Tier.Mask()); c.Present {
+			x.change(sh, place, s, bit, 0)
+		} else {
+			x.change(sh, place, s, 0, bit)
+		}
 	}
 	if x.slots.Load().state(s).open() {
 		x.removals.note(s, changes)
@@ -31,8 +46,8 @@ func (x *Index) Apply(s Slot, changes []Change) {
 
 func unvouched(c Change) bool { return !c.Whole && c.Group == 0 && c.Tier == kv.HBM }
 
-// lookahead is how many changes are fetched from memory together: the
-// processor then waits for all of them at once and not for one after the other.
+// lookahead is how many changes ahead memory is fetched: the processor then has
+// what it needs when it gets there, and doesn't wait for one line after the other.
 const lookahead = 16
 
 // ahead is where the next blocks are, up to lookahead of them.
@@ -45,31 +60,12 @@ type ahead struct {
 func (a *ahead) put(x *Index, i int, group uint16, k kv.Key) {
 	h := x.hash(group, k)
 	a.shards[i], a.places[i] = x.in(h)
-	x.fetch(h)
+	prefetch.ToWrite(x.lines(h))
 }
 
 func (a *ahead) fetch(x *Index, keys []kv.Key) {
 	for i, k := range keys {
 		a.put(x, i, 0, k)
-	}
-}
-
-// applySome applies up to lookahead changes.
-func (x *Index) applySome(s Slot, changes []Change) {
-	var at ahead
-	for i := range changes {
-		at.put(x, i, changes[i].Group, changes[i].Key)
-	}
-	for i := range changes {
-		c := &changes[i]
-		if c.Tier >= kv.NumTiers {
-			continue
-		}
-		if bit := holder(c.Tier.Mask()); c.Present {
-			x.change(at.shards[i], at.places[i], s, bit, 0)
-		} else {
-			x.change(at.shards[i], at.places[i], s, 0, bit)
-		}
 	}
 }
 

@@ -146,13 +146,13 @@ func (x *Index) in(h uint64) (*shard, place) { return &x.shards[h>>placeBits], p
 // at returns the shard of a block and its place there.
 func (x *Index) at(group uint16, k kv.Key) (*shard, place) { return x.in(x.hash(group, k)) }
 
-// fetch makes the processor fetch a shard's lock and the home bucket of a hash.
-// It needs no lock.
-func (x *Index) fetch(h uint64) {
+// lines returns where a hash's shard and home bucket are, to be fetched. It needs no
+// lock.
+func (x *Index) lines(h uint64) (sh, home unsafe.Pointer) {
 	i := h >> placeBits
 	head := &x.heads[i]
-	p, _ := bits.Mul64(uint64(placeOf(h))<<shardBits, uint64(head.count.Load()))
-	prefetch(unsafe.Pointer(&x.shards[i]), unsafe.Add(unsafe.Pointer(head.where.Load()), uintptr(p)*bucketBytes))
+	p, _ := bits.Mul64(h<<shardBits, uint64(head.count.Load()))
+	return unsafe.Pointer(&x.shards[i]), unsafe.Add(unsafe.Pointer(head.where.Load()), uintptr(p)*bucketBytes)
 }
 
 // Tiers returns the tiers on which slot s holds a block, promises not counted.

@@ -82,8 +82,13 @@ func (x *Index) RemovedSince(m Mark, s Slot, keys []kv.Key) Removed {
 
 // note records the removals among changes of slot s.
 func (w *removals) note(s Slot, changes []Change) {
-	first := slices.IndexFunc(changes, func(c Change) bool { return !c.Present })
-	if first < 0 {
+	n := uint64(0)
+	for i := range changes {
+		if !changes[i].Present {
+			n++
+		}
+	}
+	if n == 0 {
 		return
 	}
 	w.mu.Lock()
@@ -96,9 +101,11 @@ func (w *removals) note(s Slot, changes []Change) {
 		}
 		w.bySlot[s] = r
 	}
-	for _, c := range changes[first:] {
-		if !c.Present {
-			r.add(removal{w.last.Add(1), c.Key})
+	no := w.last.Add(n) - n // at once: one for each would wait for what was written before it
+	for i := range changes {
+		if c := &changes[i]; !c.Present {
+			no++
+			r.add(removal{no, c.Key})
 		}
 	}
 }
@@ -110,7 +117,9 @@ func (r *recent) add(e removal) {
 	}
 	r.lost = r.ring[r.next].no
 	r.ring[r.next] = e
-	r.next = (r.next + 1) % recentRemovals
+	if r.next++; r.next == recentRemovals {
+		r.next = 0
+	}
 }
 
 // forget drops what is remembered of a slot.

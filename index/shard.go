@@ -42,8 +42,8 @@ const (
 	passedShift = bucketCells * restBits
 	maxPassed   = 1<<(32-passedShift) - 1
 
-	// A shard grows when its buckets hold more than maxFill hundredths of a
-	// block each, and then by a quarter: at the worst 0.70 of the cells are used.
+	// A shard grows when its buckets hold more than maxFill hundredths of a block
+	// each, mostly by a quarter: at the worst 0.70 of the cells are used then.
 	maxFill = 88 * bucketCells
 )
 
@@ -197,13 +197,22 @@ func (sh *shard) update(at place, s Slot, set, clear holder, b *common) (prior h
 // add makes a cell for a block that has none.
 func (sh *shard) add(at place, h holder, b *common) bool {
 	if 100*(int(sh.keys)+1) > maxFill*len(sh.buckets) {
-		if !sh.resize(len(sh.buckets)+len(sh.buckets)/4+1, b) {
+		if !sh.resize(larger(len(sh.buckets)), b) {
 			return false
 		}
 	}
 	sh.put(at, h)
 	sh.keys++
 	return true
+}
+
+// larger returns how many buckets a table of n gets that is full. That of many
+// blocks grows by little, so that little of it is empty.
+func larger(n int) int {
+	if n < 32 {
+		return n + n/2 + 2
+	}
+	return n + n/4
 }
 
 // put puts a block where there is room for it.

@@ -31,12 +31,9 @@ func Root(model, adapter, salt string) Key {
 }
 
 // Next returns the key of the block with content c that follows parent, which
-// is a root or the key of the block before.
+// is a root or the key of the block before: the XXH3-64 of the two, little-endian.
 func Next(parent Key, c Content) Key {
-	var b [16]byte
-	binary.LittleEndian.PutUint64(b[:8], uint64(parent))
-	binary.LittleEndian.PutUint64(b[8:], uint64(c))
-	return Key(xxh3.Hash(b[:]))
+	return Key(sum16(uint64(parent), uint64(c)))
 }
 
 // ContentOf hashes a block: its tokens as little-endian u32, then each extra,

@@ -11,20 +11,29 @@ import (
 	"github.com/rhizome-router/rhizome/workload"
 )
 
-// excerpt is what the bench plays by default.
-func excerpt(b *testing.B) *schedule {
+// excerpt is what the bench plays by default, or as much of it as a processor's own
+// caches hold what comes of it.
+func excerpt(b *testing.B, small bool) *schedule {
 	trace, err := workload.Excerpt(0)
 	if err != nil {
 		b.Fatal(err)
 	}
 	size := (&Config{}).withDefaults()
+	if small {
+		size.copies, size.workers, size.held = 1, 2, 1000
+	}
 	return newSchedule(trace, size.copies, size.workers, size.held, 1)
 }
 
 // BenchmarkReplay is a run of the bench without lookups: what of a block-op is
-// the log's and what the index's, in CPU time.
+// the log's and what the index's, in CPU time; and, where all is small, what of that
+// is not memory.
 func BenchmarkReplay(b *testing.B) {
-	s := excerpt(b)
+	b.Run("whole", func(b *testing.B) { benchmarkReplay(b, excerpt(b, false)) })
+	b.Run("small", func(b *testing.B) { benchmarkReplay(b, excerpt(b, true)) })
+}
+
+func benchmarkReplay(b *testing.B, s *schedule) {
 	var log, table time.Duration
 	var reads []float64
 	read := newCalibration(calibrationBytes)
@@ -56,7 +65,7 @@ func BenchmarkReplay(b *testing.B) {
 // BenchmarkAsk is the lookups of a run, after it, each by its median: what they
 // take of themselves, whatever else the machine does.
 func BenchmarkAsk(b *testing.B) {
-	s := excerpt(b)
+	s := excerpt(b, false)
 	_, g := s.replay(b.Context(), 0)
 	took := make([][]float64, len(s.queries))
 	var hits []index.Hit

@@ -1,0 +1,17 @@
+#include "textflag.h"
+
+// func Lines(p, q unsafe.Pointer)
+TEXT ·Lines(SB), NOSPLIT|NOFRAME, $0-16
+	MOVQ p+0(FP), AX
+	MOVQ q+8(FP), BX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (BX)
+	RET
+
+// func ToWrite(p, q unsafe.Pointer)
+TEXT ·ToWrite(SB), NOSPLIT|NOFRAME, $0-16
+	MOVQ p+0(FP), AX
+	MOVQ q+8(FP), BX
+	BYTE $0x0f; BYTE $0x0d; BYTE $0x08 // PREFETCHW (AX)
+	BYTE $0x0f; BYTE $0x0d; BYTE $0x0b // PREFETCHW (BX)
+	RET

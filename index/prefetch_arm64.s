@@ -1,9 +1,0 @@
-#include "textflag.h"
-
-// func prefetch(p, q unsafe.Pointer)
-TEXT ·prefetch(SB), NOSPLIT|NOFRAME, $0-16
-	MOVD p+0(FP), R0
-	MOVD q+8(FP), R1
-	PRFM (R0), PLDL1KEEP
-	PRFM (R1), PLDL1KEEP
-	RET

@@ -18,8 +18,10 @@ import (
 // tier when so many tokens came after its last use as the tier holds.
 //
 // The table is a set-associative cache of fixed size: an entry may lie in 8
-// places, and when they are full, the one touched longest ago gives way. All
-// methods are safe for concurrent use; Match calls don't wait for each other.
+// places, and when they are full, the one touched longest ago gives way. Those
+// of the first chunks of prompts are listed by chunk besides, so that a search
+// costs the more the more slots were sent a prompt's beginning, and not the more
+// there are. All methods are safe for concurrent use; Match calls don't wait for each other.
 type Approx struct {
 	mu     sync.RWMutex
 	mult   uint64
@@ -28,6 +30,7 @@ type Approx struct {
 	now    uint64      // number of the last Touch
 	born   []uint64    // by slot: entries touched up to then are a former owner's
 	active []Slot      // slots touched since they were last dropped, sorted
+	begin  *beginnings // of the entries marked so; nil while sets are
 	stats  ApproxStats // only Evicted is kept
 }
 
@@ -40,14 +43,16 @@ const (
 // approxSet holds eight entries, each one chunk on one slot, in three cache
 // lines: a search needs the keys alone. A mark is the number of the last Touch
 // << approxSlotBits | slot, 0 if the entry was never used; 44 bits are enough
-// for 100,000 calls a second over five years.
+// for 100,000 calls a second over five years. A clock is tokens, and whether the
+// chunk began a prompt.
 type approxSet struct {
 	keys, clocks, marks [ways]uint64
 }
 
 // ApproxConfig sets an Approx's limits. The zero value is usable.
 type ApproxConfig struct {
-	// MaxEntries bounds the (chunk, slot) pairs, 24 B each, allocated at once
+	// MaxEntries bounds the (chunk, slot) pairs, 24 B each, and about 16 more where
+	// the chunk is a prompt's first. The former are allocated at once
 	// when the first comes (the system backs the pages only as they are used);
 	// default 2 Mi. It is rounded up to a multiple of 8.
 	MaxEntries int `yaml:"max_entries"`
@@ -131,20 +136,42 @@ func (a *Approx) touch(s Slot, keys []kv.Key, clockTokens uint64, keepNewer bool
 		}
 	}
 	if a.sets == nil {
-		a.sets = make([]approxSet, a.size)
+		a.sets, a.begin = make([]approxSet, a.size), newBeginnings(a.mult)
 	}
 	a.now++
+	first := uint64(begins)
 	for batch := range slices.Chunk(keys, fetchBatch) {
 		a.fetch(batch, s)
 		for _, k := range batch {
-			set := a.set(uint64(k), s)
-			i := a.place(set, uint64(k), s)
-			if keepNewer && set.keys[i] == uint64(k) && set.marks[i] != 0 && slotOf(set.marks[i]) == s && a.alive(set.marks[i]) && set.clocks[i] >= clockTokens {
-				continue
-			}
-			set.keys[i], set.clocks[i], set.marks[i] = uint64(k), clockTokens, a.now<<approxSlotBits|uint64(s)
+			a.enter(uint64(k), s, clockTokens&^begins|first, keepNewer)
+			first = 0
 		}
 	}
+}
+
+// begins marks the clock of a chunk that began a prompt.
+const begins = 1 << 63
+
+// enter touches one chunk.
+func (a *Approx) enter(key uint64, s Slot, clock uint64, keepNewer bool) {
+	set := a.set(key, s)
+	i := a.place(set, key, s)
+	old, was := set.clocks[i], set.marks[i]
+	same := was != 0 && set.keys[i] == key && slotOf(was) == s
+	switch {
+	case same:
+		clock |= old & begins
+	case was != 0 && old&begins != 0:
+		a.begin.forget(set.keys[i], slotOf(was))
+	}
+	if clock&begins != 0 && !(same && old&begins != 0) {
+		a.begin.note(key, s)
+	}
+	if keepNewer && same && a.alive(was) && old&^begins >= clock&^begins {
+		set.clocks[i] = old | clock&begins
+		return
+	}
+	set.keys[i], set.clocks[i], set.marks[i] = key, clock, a.now<<approxSlotBits|uint64(s)
 }
 
 // fetchBatch is how many sets are fetched at once: what a first-level cache
@@ -227,9 +254,13 @@ func (a *Approx) Match(keys []kv.Key, horizon func(Slot) Horizon, dst []Hit) []H
 	}
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	for _, s := range a.active {
+	if a.begin == nil {
+		return dst
+	}
+	for _, h := range a.begin.slots(keys[0]) {
+		s := h.slot()
 		if _, ok := a.find(uint64(keys[0]), s); !ok {
-			continue
+			continue // the slot was dropped
 		}
 		r := a.run(keys, s, horizon(s))
 		if r.Len() > 0 {
@@ -260,7 +291,7 @@ func (a *Approx) find(key uint64, s Slot) (clock uint64, ok bool) {
 	for m := set.having(key); m != 0; m &= m - 1 {
 		i := bits.TrailingZeros8(m)
 		if mark := set.marks[i]; slotOf(mark) == s && a.alive(mark) {
-			return set.clocks[i], true
+			return set.clocks[i] &^ begins, true
 		}
 	}
 	return 0, false
@@ -306,6 +337,9 @@ func (a *Approx) Stats() ApproxStats {
 	st := a.stats
 	st.MaxEntries = ways * a.size
 	st.Bytes = int64(ways*len(a.sets)) * 24
+	if a.begin != nil {
+		st.Bytes += a.begin.used.Load()
+	}
 	st.ActiveSlots = len(a.active)
 	return st
 }

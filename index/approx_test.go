@@ -157,3 +157,21 @@ func TestApproxMergeKeepsTheLatest(t *testing.T) {
 		}
 	})
 }
+
+// A search costs the more the more slots were sent the prompt, not the more there
+// are.
+func BenchmarkApproxManySlots(b *testing.B) {
+	for _, slots := range []int{10, 1000} {
+		a := index.NewApprox(index.ApproxConfig{})
+		keys := chain(10 * slots)
+		for s := range slots {
+			a.Touch(index.Slot(s), keys[10*s:][:10], 0)
+		}
+		b.Run(fmt.Sprint(slots), func(b *testing.B) {
+			var dst []index.Hit
+			for b.Loop() {
+				dst = a.Match(keys[:10], always, dst[:0])
+			}
+		})
+	}
+}

@@ -61,6 +61,8 @@ type Report struct {
 	Rows []Row `json:"rows"`
 	// Hashing is of prompts of which the token ids alone are.
 	Hashing Row `json:"hashing"`
+	// Text is of prompts that are text whose tokens nobody knows, parsed before.
+	Text Row `json:"text"`
 	// Concurrent is while so many callers ask at once, each again as soon as it
 	// has an answer: waiting for the others is in it.
 	Concurrent          Row     `json:"concurrent"`
@@ -96,7 +98,7 @@ func Bench(ctx context.Context, cfg Config) (*Report, error) {
 
 // measure adds a row, and if asked for all what is measured at one point alone.
 func (r *Report) measure(ctx context.Context, budget time.Duration, at point, all bool) error {
-	g, err := newGround(at.workers, at.tokens)
+	g, err := newGround(at.workers, at.tokens, false)
 	if err != nil {
 		return fmt.Errorf("bench decisions: prepare %d workers: %w", at.workers, err)
 	}
@@ -120,5 +122,12 @@ func (r *Report) measure(ctx context.Context, budget time.Duration, at point, al
 		return err
 	}
 	r.Concurrent = row(took, 0)
+	if g, err = newGround(at.workers, at.tokens, true); err != nil {
+		return fmt.Errorf("bench decisions: prepare texts: %w", err)
+	}
+	if took, allocs, err = g.sample(ctx, budget, false); err != nil {
+		return err
+	}
+	r.Text = row(took, allocs)
 	return nil
 }

@@ -39,13 +39,15 @@ type ground struct {
 	index   *index.Index
 	members map[kv.Target]*fleet.Member
 	prompts []*prompt.Request
-	shared  int // blocks of a prompt that its holders have
+	shared  int // blocks of a prompt of token ids that its holders have
 }
 
 // View returns the fleet.
 func (g *ground) View() *fleet.View { return g.view }
 
-func newGround(workers, promptTokens int) (*ground, error) {
+// newGround returns one whose prompts are token ids, or text whose tokens nobody
+// knows.
+func newGround(workers, promptTokens int, text bool) (*ground, error) {
 	g := &ground{index: index.New(index.Config{Seed: 1}), pause: time.Second / time.Duration(workers)}
 	rng := clock.Rand(1, "bench of decisions")
 	classes := [2]cost.Class{cost.Generic(), cost.Generic().Scaled(1.6)}
@@ -72,9 +74,13 @@ func newGround(workers, promptTokens int) (*ground, error) {
 		g.members[m.Target] = m
 	}
 	g.view = fleet.NewView(members, []fleet.Served{{Model: engine.Model{ID: model}, Members: members}})
+	approx := index.NewApprox(index.ApproxConfig{Seed: 1})
 	g.router = route.New(
 		route.Config{Policy: route.Rhizome, Weights: cost.DefaultWeights(), NearTie: route.DefaultMargins(), Article: cost.DefaultArticle(), Seed: 1},
-		route.Deps{Fleet: g, Index: g.index, Approx: index.NewApprox(index.ApproxConfig{Seed: 1}), Clock: &g.clock})
+		route.Deps{Fleet: g, Index: g.index, Approx: approx, Clock: &g.clock})
+	if text {
+		return g, g.chat(members, approx, promptTokens, rng)
+	}
 	g.converse(members, promptTokens, rng)
 	return g, nil
 }
@@ -115,6 +121,52 @@ func (g *ground) converse(members []*fleet.Member, promptTokens int, rng *rand.R
 			}
 		}
 	}
+}
+
+// textBytes is about how many bytes of text a token is.
+const textBytes = 4
+
+// chat makes prompts that are text, and has what came before them sent to workers.
+func (g *ground) chat(members []*fleet.Member, approx *index.Approx, promptTokens int, rng *rand.Rand) error {
+	for range conversations {
+		text := words(textBytes*promptTokens, rng)
+		shared := textBytes * max(0, promptTokens-tailTokens)
+		var first *prompt.Request
+		for turn := range turns {
+			copy(text[shared:], words(len(text)-shared, rng))
+			p, err := prompt.Parse(prompt.Chat, fmt.Appendf(nil, `{"model":%q,"stream":true,"max_tokens":200,"messages":[{"role":"user","content":%q}]}`, model, text))
+			if err != nil {
+				return err
+			}
+			g.prompts = append(g.prompts, p)
+			if turn == 0 {
+				first = p
+				continue
+			}
+			if turn > 1 {
+				continue
+			}
+			held, n := first.ChunkKeys(), 0
+			for n < len(held) && n < len(p.ChunkKeys()) && held[n] == p.ChunkKeys()[n] {
+				n++
+			}
+			for range holders {
+				approx.Touch(members[rng.IntN(len(members))].Cache().Slot, held[:n], 0)
+			}
+		}
+	}
+	return nil
+}
+
+// words are so many bytes that look like text.
+func words(n int, rng *rand.Rand) []byte {
+	out := make([]byte, n)
+	for i := range out {
+		if out[i] = byte('a' + rng.IntN(26)); rng.IntN(6) == 0 {
+			out[i] = ' '
+		}
+	}
+	return out
 }
 
 // stored are the changes by which blocks come into a cache.

@@ -40,10 +40,12 @@ func (g *ground) place(id string, p *prompt.Request, d *route.Decision) (time.Du
 func (g *ground) play(d *route.Decision, p *prompt.Request) {
 	g.clock.Advance(g.pause / 2) // so that no two promises end together
 	g.router.FirstByte(d)
-	m, tail := g.members[d.Target], p.TokenKeys(prompt.Form{BlockTokens: blockTokens})[g.shared:]
-	g.index.Apply(m.CacheAt().Slot, stored(tail))
+	m := g.members[d.Target]
+	if keys := p.TokenKeys(prompt.Form{BlockTokens: blockTokens}); len(keys) > 0 {
+		g.index.Apply(m.CacheAt().Slot, stored(keys[g.shared:]))
+		g.index.Apply(m.CacheAt().Slot, evicted(keys[g.shared:]))
+	}
 	m.Told()
-	g.index.Apply(m.CacheAt().Slot, evicted(tail))
 	g.router.Done(d, route.Outcome{Result: route.Completed, Usage: route.Usage{CachedTokens: -1}})
 }
 

@@ -20,6 +20,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 		row(&r.Rows[i], "")
 	}
 	row(&r.Hashing, "the keys hashed too")
+	row(&r.Text, "text")
 	row(&r.Concurrent, fmt.Sprintf("%d callers at once, %.0f decisions a second", r.Callers, r.ConcurrentPerSecond))
 	t.Flush() // writes to b, which cannot fail
 	if _, err := io.WriteString(w, b.String()); err != nil {

@@ -29,8 +29,9 @@ type renderClass struct {
 
 // SetRenderClass records that workers of this render class turn a model's
 // prompts into the same tokens; 0: nobody can tell. It holds until an instant,
-// and no longer than the member's cache is in that slot.
-func (m *Member) SetRenderClass(model string, class uint64, slot index.Slot, until clock.Instant) {
+// and no longer than the member's cache is in that slot. It reports whether the
+// class is another than before.
+func (m *Member) SetRenderClass(model string, class uint64, slot index.Slot, until clock.Instant) (changed bool) {
 	m.rendered.mu.Lock()
 	defer m.rendered.mu.Unlock()
 	var list []renderClass
@@ -39,11 +40,14 @@ func (m *Member) SetRenderClass(model string, class uint64, slot index.Slot, unt
 	}
 	entry := renderClass{model, class, slot, until}
 	if i := slices.IndexFunc(list, func(r renderClass) bool { return r.model == model }); i >= 0 {
+		changed = list[i].class != class
 		list[i] = entry
 	} else if len(list) < maxRendered {
+		changed = true
 		list = append(list, entry)
 	}
 	m.rendered.list.Store(&list)
+	return changed
 }
 
 // RenderClass returns the render class of a model at an instant, for a cache in

@@ -141,7 +141,9 @@ func (l *Learner) checkOne(ctx context.Context, c *checked, ranks []*fleet.Membe
 		c.next = now.Add(silentPause)
 	}
 	for i, m := range ranks {
-		m.SetRenderClass(model, uint64(class), slots[i], until)
+		if m.SetRenderClass(model, uint64(class), slots[i], until) {
+			l.learned.ClassChanged()
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package prompt
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rhizome-router/rhizome/clock"
@@ -35,6 +36,8 @@ type Learned struct {
 	answers  map[Class]answerTally
 	seen     *seen
 	stats    LearnedStats
+
+	classChanges atomic.Uint64
 }
 
 // version tells apart what was learned of a class before and after it turned
@@ -121,6 +124,13 @@ type Known struct {
 	Chunks int      // how many of the prompt's Chunks it covers
 	Told   bool     // an engine was asked about this very prompt
 }
+
+// ClassChanged records that a member's render class is another.
+func (l *Learned) ClassChanged() { l.classChanges.Add(1) }
+
+// ClassChanges counts how often one was: while it stays the same, members are of
+// the classes that they were of, or of none.
+func (l *Learned) ClassChanges() uint64 { return l.classChanges.Load() }
 
 // Find returns what is known of a prompt on workers of a class, in a form: up
 // to the deepest boundary that counts. The request remembers it, so that what is

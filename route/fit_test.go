@@ -178,7 +178,7 @@ func TestPricingAllocatesNothing(t *testing.T) {
 		h.finish(h.decide(t, tokens(t, 0, 500, i)), 1e7)
 	}
 	hits := h.matched(h.members, p)
-	z := h.size(&Query{Prompt: p}, hits)
+	z := h.size(&Query{Prompt: p}, deepest(hits))
 	request := cost.Request{PromptTokens: 2100, OutputTokens: 100, Choices: 1}
 	h.cands = make([]candidate, 0, len(h.members))
 	if n := testing.AllocsPerRun(100, func() {

@@ -50,7 +50,9 @@ type search struct {
 	holders []int32 // where sparse: whose each hit is, by the place in view.Members
 	seats   *seats
 	mark    index.Mark
+	deepest prompt.Known       // most that is known of a text's tokens on one of them
 	blank   matched            // scratch
+	hitOf   []int32            // scratch of matchTextBy: which hit is whose, from 1 on
 	found   []index.Hit        // scratch
 	bySlot  map[index.Slot]int // scratch
 	fit     []*fleet.Member    // scratch
@@ -77,10 +79,16 @@ func (s *search) held(p *pool, i int32) *matched {
 }
 
 // none is what a member holds that was not found to hold anything.
-func (s *search) none(m *fleet.Member, p *prompt.Request) matched {
+func (r *Router) none(s *search, m *fleet.Member, p *prompt.Request) matched {
 	h := matched{cache: m.CacheAt(), mark: s.mark}
-	if b, fed := blocksOf(h.cache); fed {
+	b, fed := blocksOf(h.cache)
+	switch {
+	case !fed:
+	case len(p.Tokens) > 0:
 		h.form = b.form(p)
+	case r.deps.Learned != nil:
+		h.class = prompt.Class(m.RenderClass(p.Model, h.cache.Slot, s.now))
+		h.known = r.deps.Learned.Find(p, h.class, b.form(p))
 	}
 	return h
 }
@@ -92,30 +100,19 @@ func (r *Router) match(s *search, p *prompt.Request) {
 	members := s.members
 	s.sparse, s.mark = false, r.deps.Index.Mark()
 	s.hits = slices.Grow(s.hits[:0], len(members))[:len(members)]
-	clear(s.hits)
+	s.deepest = prompt.Known{}
 	if s.bySlot == nil {
 		s.bySlot = make(map[index.Slot]int)
 	}
 	clear(s.bySlot)
 	out, bySlot := s.hits, s.bySlot
+	bySent := false
 	for i, m := range members {
-		out[i].cache, out[i].mark = m.CacheAt(), s.mark
+		out[i] = r.none(s, m, p)
 		if !m.Outdated() {
 			bySlot[out[i].cache.Slot] = i
 		}
-	}
-	bySent := false
-	for i, m := range members {
-		c := out[i].cache
-		b, fed := blocksOf(c)
-		switch {
-		case !fed:
-		case len(p.Tokens) > 0:
-			out[i].form = b.form(p)
-		case r.deps.Learned != nil:
-			out[i].class = prompt.Class(m.RenderClass(p.Model, c.Slot, s.now))
-			out[i].known = r.deps.Learned.Find(p, out[i].class, b.form(p))
-		}
+		s.note(out[i].known)
 		bySent = bySent || out[i].form.BlockTokens == 0
 	}
 	for _, form := range forms(out) {
@@ -164,10 +161,17 @@ func (x *matched) take(now clock.Instant, m *fleet.Member, h *index.Hit, source 
 	}
 }
 
-// matchHolders is match of a prompt of token ids, for those that hold something of
-// it alone: it asks only what the index found.
+// note remembers most of what is known of a text.
+func (s *search) note(k prompt.Known) {
+	if k.Tokens > s.deepest.Tokens {
+		s.deepest = k
+	}
+}
+
+// matchHolders is match for those alone that hold something of the prompt: it asks
+// only those that were found.
 func (r *Router) matchHolders(s *search, p *prompt.Request) {
-	s.sparse, s.mark = true, r.deps.Index.Mark()
+	s.sparse, s.mark, s.deepest = true, r.deps.Index.Mark(), prompt.Known{}
 	s.seats = r.seatsOf(s.now, s.view)
 	if r.holdersBy(s, p) {
 		return
@@ -184,6 +188,9 @@ func (r *Router) matchHolders(s *search, p *prompt.Request) {
 func (r *Router) holdersBy(s *search, p *prompt.Request) (all bool) {
 	all = true
 	s.hits, s.holders = s.hits[:0], s.holders[:0]
+	if len(p.Tokens) == 0 {
+		return r.matchText(s, p)
+	}
 	for k, b := range s.seats.blocks {
 		form := b.form(p)
 		if slices.ContainsFunc(s.seats.blocks[:k], func(o blocks) bool { return o.form(p) == form }) {
@@ -208,17 +215,11 @@ func (r *Router) holdersBy(s *search, p *prompt.Request) (all bool) {
 	if !s.seats.unfed {
 		return all
 	}
-	s.found = r.deps.Approx.Match(p.TokenKeys(sentForm), func(slot index.Slot) index.Horizon {
-		if i := s.seats.at(slot); i >= 0 {
-			return s.view.Members[i].Horizon(s.view.Members[i].CacheAt())
-		}
-		return index.Horizon{}
-	}, s.found[:0])
+	all = r.findSent(s, p.TokenKeys(sentForm)) && all
 	for _, found := range s.found {
 		i := s.seats.at(found.Slot)
 		if i < 0 {
-			all = false
-			continue
+			continue // it just left
 		}
 		c := s.view.Members[i].CacheAt()
 		if _, fed := blocksOf(c); !fed {

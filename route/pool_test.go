@@ -169,7 +169,7 @@ func (h *house) regret(t rapid.TB, q Query) (float64, *Decision) {
 	e, _ := h.Explain(d.ID)
 	chosen := e.Candidates[slices.IndexFunc(e.Candidates, func(c Candidate) bool { return c.Chosen })]
 	h.Done(d, Outcome{Result: Cancelled}) // for a moment, to see what was there before
-	z := h.size(&q, naive.hits)
+	z := h.size(&q, naive.deepest)
 	request := h.requestOf(&q, &z)
 	best := 0.0
 	for i, m := range naive.members {

@@ -57,7 +57,7 @@ func TestReturnsAvoidPressedCaches(t *testing.T) {
 		}
 		request.Return = back
 		c := candidate{member: m}
-		z := h.size(&Query{Prompt: p}, hits)
+		z := h.size(&Query{Prompt: p}, deepest(hits))
 		h.price(h.clock.Now(), &c, &hits[i], &z, p, request)
 		return c.terms
 	}
@@ -84,7 +84,7 @@ func TestReturnsAvoidPressedCaches(t *testing.T) {
 	p := tokens(t, 0, 8000, 1)
 	request.Return = back
 	hits := h.matched(h.members, p)
-	z := h.size(&Query{Prompt: p}, hits)
+	z := h.size(&Query{Prompt: p}, deepest(hits))
 	h.price(h.clock.Now(), &c, &hits[0], &z, p, request)
 	if c.terms.WorkflowMicros == 0 || c.judged.WorkflowMicros != 0 {
 		t.Errorf("left out: %+v, known: %+v", c.judged, c.terms)

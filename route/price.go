@@ -64,7 +64,7 @@ func (r *Router) requestOf(q *Query, z *sizing) cost.Request {
 // priceAll prices for q, as r.cands, all members that may serve it; where they are
 // many, those that preselect returns. Errors are those of Decide. It needs r.mu.
 func (r *Router) priceAll(s *search, q *Query) (cost.Request, sizing, error) {
-	z := r.size(q, s.hits)
+	z := r.size(q, s.deepest)
 	request := r.requestOf(q, &z)
 	r.cands = r.cands[:0]
 	if s.pooled {
@@ -72,7 +72,7 @@ func (r *Router) priceAll(s *search, q *Query) (cost.Request, sizing, error) {
 		for _, c := range r.preselect(s, p, q, &z, request) {
 			m, h := p.members[c.member], s.held(p, c.member)
 			if h == nil {
-				s.blank = s.none(m, q.Prompt)
+				s.blank = r.none(s, m, q.Prompt)
 				h = &s.blank
 			}
 			r.consider(s, m, h, &z, q, request)

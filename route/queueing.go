@@ -304,7 +304,7 @@ func (r *Router) roomOn(now clock.Instant, m *fleet.Member, w *Waiting) bool {
 	s.now, s.members = now, members[at:at+1]
 	r.match(s, w.query.Prompt)
 	hits := s.hits
-	z := r.size(&w.query, hits)
+	z := r.size(&w.query, s.deepest)
 	request := r.requestOf(&w.query, &z)
 	r.probe = candidate{member: m}
 	r.price(now, &r.probe, &hits[0], &z, w.query.Prompt, request)

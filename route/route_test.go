@@ -62,6 +62,15 @@ func (h *house) matched(members []*fleet.Member, p *prompt.Request) []matched {
 	return s.hits
 }
 
+// deepest is most of what is known of a text's tokens on any of its members.
+func deepest(hits []matched) prompt.Known {
+	var s search
+	for i := range hits {
+		s.note(hits[i].known)
+	}
+	return s.deepest
+}
+
 // tokens is a prompt of token ids: shared ones, then own ones.
 func tokens(t testing.TB, shared, own, who int) *prompt.Request {
 	t.Helper()
@@ -254,7 +263,7 @@ func TestTextHitsAgeWithTheCache(t *testing.T) {
 		cache.Evicting[kv.HBM], cache.Evicting[kv.CPU] = true, true
 		m.SetCache(cache)
 		hits := h.matched(h.members, p)
-		z := h.size(&Query{Prompt: p}, hits)
+		z := h.size(&Query{Prompt: p}, deepest(hits))
 		if got := hits[0].tokens(&z); (got.HBMTokens > 0) != c.hbm || (got.LowerTokens > 0) != c.lower {
 			t.Errorf("%s: hit %+v", c.description, got)
 		}

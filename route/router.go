@@ -240,13 +240,9 @@ func (r *Router) find(q *Query) (*search, error) {
 		}
 	}
 	r.deps.Index.Expire(s.now)
-	switch {
-	case !s.pooled:
-		r.match(s, q.Prompt)
-	case len(q.Prompt.Tokens) > 0:
+	if s.pooled {
 		r.matchHolders(s, q.Prompt)
-	default:
-		s.seats = r.seatsOf(s.now, view)
+	} else {
 		r.match(s, q.Prompt)
 	}
 	return s, nil

@@ -21,6 +21,8 @@ type seats struct {
 	unfed   bool     // there are caches of which no events tell
 	made    clock.Instant
 	isStale atomic.Bool
+	// renderings is how the members turn texts into tokens; nil until asked for.
+	renderings atomic.Pointer[renderings]
 }
 
 // blocks are a form of a cache's blocks, but for what depends on the prompt.

@@ -39,16 +39,11 @@ func (z *sizing) sent(n int) float64 {
 	return z.sentTo(n)
 }
 
-// size finds out how large a prompt is, and where its session was. It needs r.mu, and its result lasts
-// until the next call.
-func (r *Router) size(q *Query, hits []matched) sizing {
+// size finds out how large a prompt is, of a text given most of what is known of
+// it, and where its session was. It needs r.mu, and its result lasts until the next
+// call.
+func (r *Router) size(q *Query, deepest prompt.Known) sizing {
 	p := q.Prompt
-	var deepest prompt.Known
-	for i := range hits {
-		if hits[i].known.Tokens > deepest.Tokens {
-			deepest = hits[i].known
-		}
-	}
 	z := sizing{anchor: -1}
 	r.ends, z.earlier = r.sizes.Ends(p, deepest, r.ends[:0])
 	z.ends = r.ends

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/rhizome-router/rhizome/prompt"
 )
 
 // A text is priced at its mean size, and admitted at one that it seldom has
@@ -13,7 +15,7 @@ func TestGuessedSizesHaveAMargin(t *testing.T) {
 	of := func(q *Query) (mean, high float64) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		z := h.size(q, nil)
+		z := h.size(q, prompt.Known{})
 		request := h.requestOf(q, &z)
 		return request.PromptTokens, request.HighTokens
 	}

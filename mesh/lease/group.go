@@ -251,12 +251,13 @@ func (g *Group) look(now clock.Instant) *view {
 	m := g.table.Load()
 	m.mu.RLock()
 	g.own.Gen, g.own.Index = m.state.Gen(), m.state.Index()
+	copyOf := m.state.Cluster()
 	m.mu.RUnlock()
 	g.own.Inc, g.own.Leaving = g.inc.Load(), g.leaving.Load()
 	if g.deps.Low != nil && now.Sub(g.lowAt) >= lowEvery {
 		g.own.Low, g.lowAt = g.deps.Low(), now
 	}
-	view := &view{self: g.deps.Self, looked: g.deps.Node.Looked(), addedAt: g.addedAt}
+	view := &view{self: g.deps.Self, copyOf: copyOf, looked: g.deps.Node.Looked(), addedAt: g.addedAt}
 	addresses := make(map[string]raft.ServerAddress)
 	for _, p := range g.deps.Node.Peers() {
 		s := seen{name: p.Name, alive: p.Alive}
@@ -291,8 +292,6 @@ func (g *Group) look(now clock.Instant) *view {
 					g.own.Voters++
 				}
 			}
-		} else {
-			g.own.YieldTo = 0
 		}
 	}
 	view.own = g.own
@@ -355,7 +354,7 @@ func (g *Group) tell(now clock.Instant) {
 	o, w := &g.own, &g.wasTold
 	every := advertsEvery * time.Duration(1+len(g.peers)/16)
 	if now.Sub(g.told) < every && o.Cluster == w.Cluster && o.Server == w.Server && o.Leads == w.Leads && o.Leaving == w.Leaving &&
-		o.YieldTo == w.YieldTo && o.Inc == w.Inc && slices.Equal(o.Servers, w.Servers) {
+		o.YieldTo == w.YieldTo && o.Gen == w.Gen && o.Inc == w.Inc && slices.Equal(o.Servers, w.Servers) {
 		return
 	}
 	g.told, g.wasTold = now, g.own

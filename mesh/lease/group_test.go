@@ -336,7 +336,17 @@ func TestClustersMeet(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.net.Heal()
-		p.within(60*time.Second, "all agree, five vote, and the few's leases are known", func() bool { return agreed(5, p.all...) && p.holder(p.all[0], 1) == 11 })
+		last := make([]uint64, len(p.all))
+		p.within(60*time.Second, "all agree, five vote, and the few's leases are known", func() bool {
+			for i, r := range p.all {
+				s := r.Status()
+				if s.Gen < last[i] {
+					t.Errorf("%s is back at generation %d from %d", r.name, s.Gen, last[i])
+				}
+				last[i] = s.Gen
+			}
+			return agreed(5, p.all...) && p.holder(p.all[0], 1) == 11
+		})
 		want := [...]int{1: 11, 2: 22, 3: 0, 4: 14}
 		for _, r := range p.all {
 			for k := 1; k < len(want); k++ {

@@ -109,8 +109,8 @@ func (g *Group) lead(now clock.Instant) {
 	}
 }
 
-// lateGeneration returns a generation past those of clusters that end for this
-// one, if it is not already.
+// lateGeneration returns a generation past those of clusters that are left for
+// this one, if it is not already.
 func (g *Group) lateGeneration() uint64 {
 	gen := g.own.Gen
 	for _, p := range g.peers { // order-free: a maximum

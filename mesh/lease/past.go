@@ -37,6 +37,14 @@ func (s *State) begin(c *Command) {
 	s.past = slices.Delete(s.past, 0, max(0, len(s.past)-maxPast))
 }
 
+// Cluster is the one that agreed on it; 0 for none.
+func (s *State) Cluster() Cluster {
+	if len(s.past) == 0 {
+		return 0
+	}
+	return s.past[len(s.past)-1].Cluster
+}
+
 // Shared returns the last grant of another state, which has that past, that may be
 // in s's own log; s knows what became of those up to it.
 func (s *State) Shared(past []Begin) Token {

@@ -24,12 +24,14 @@ type advert struct {
 	Applied uint64  // of the log, while it runs Raft
 	Low     uint64  // its promises below are settled
 	Leaving bool
+	// YieldTo is the cluster for which it leaves its own, once that has begun a
+	// generation past its copy's.
+	YieldTo Cluster
 	// Of the leader alone.
 	Leads   bool
 	Term    uint64
 	Voters  int      // of whom it hears
 	Servers []server // of its cluster
-	YieldTo Cluster  // the cluster that this one ends for
 }
 
 // server is a member of a Raft cluster.
@@ -51,6 +53,8 @@ type seen struct {
 type view struct {
 	self string
 	own  advert
+	// copyOf is the cluster that the own copy is of.
+	copyOf Cluster
 	// others are the other replicas by name, those that died within the last
 	// minute included.
 	others []seen
@@ -61,8 +65,10 @@ type view struct {
 	steady, leaderless time.Duration
 	// running is for how long this replica has run Raft.
 	running time.Duration
-	// servers are the own cluster's as last heard.
+	// servers are the own cluster's as last heard, and yieldTo the cluster for which
+	// its leader ends it.
 	servers []server
+	yieldTo Cluster
 	// addedAt is how long the log was when the last server was taken in.
 	addedAt uint64
 	// most is how many replicas were alive at once before the leader was lost.
@@ -95,7 +101,7 @@ const (
 	nothing  doing = iota
 	begin          // a cluster with this replica as its voter, from its copy
 	follow         // cluster to, leaving the own one
-	yield          // as the leader: end the own cluster for to
+	yield          // tell that the own cluster is to be left for to
 	invite         // replica name to run Raft in the own cluster
 	add            // server id as a non-voter
 	promote        // server id to a voter
@@ -108,12 +114,12 @@ const (
 func plan(v *view) step {
 	if to := v.outranked(); to != 0 {
 		switch {
-		case v.own.Leads:
+		case !v.own.Leads && v.own.Cluster != 0 && v.leaderless < reviveAfter && v.yieldTo != to:
+			return step{}
+		case !v.later(to):
 			return step{do: yield, to: to}
-		case v.own.Cluster == 0 || v.leaderless >= reviveAfter || v.yielded(to):
-			return step{do: follow, to: to}
 		}
-		return step{}
+		return step{do: follow, to: to}
 	}
 	switch {
 	case v.own.Leaving && !v.own.Leads:
@@ -128,10 +134,11 @@ func plan(v *view) step {
 	return v.revive()
 }
 
-// leaders returns the replicas that lead a cluster, as far as is known now.
+// leaders returns the replicas that lead a cluster, as far as is known now, of
+// others than the own one those that don't end it.
 func (v *view) leaders(yield func(*seen) bool) {
 	for i := range v.others {
-		if o := &v.others[i]; o.alive && o.heard && o.Leads && o.age < freshAdvert && o.YieldTo == 0 && !yield(o) {
+		if o := &v.others[i]; o.alive && o.heard && o.Leads && o.age < freshAdvert && (o.YieldTo == 0 || o.Cluster == v.own.Cluster) && !yield(o) {
 			return
 		}
 	}
@@ -161,11 +168,19 @@ func outranks(a, b *advert) bool {
 	return cmp.Or(cmp.Compare(a.Voters, b.Voters), cmp.Compare(a.Index, b.Index), cmp.Compare(a.Gen, b.Gen), cmp.Compare(a.Cluster, b.Cluster)) > 0
 }
 
-// yielded reports whether the own cluster's leader ends it for to.
-func (v *view) yielded(to Cluster) bool {
-	return slices.ContainsFunc(v.others, func(o seen) bool {
-		return o.heard && o.Leads && o.Cluster == v.own.Cluster && o.YieldTo == to
-	})
+// later reports whether cluster to has begun a generation past that of the copy
+// here, or the copy is of it. Until then what was agreed on here may look later
+// than what will be agreed on there, and a workflow's tokens would shrink.
+func (v *view) later(to Cluster) bool {
+	if v.copyOf == to {
+		return true
+	}
+	for o := range v.leaders {
+		if o.Cluster == to {
+			return o.Gen > v.own.Gen
+		}
+	}
+	return false
 }
 
 // form makes a first cluster, if this replica is the one to do so.
@@ -356,6 +371,7 @@ type watch struct {
 	most     int
 	cluster  Cluster
 	lastSeen []server
+	yieldTo  Cluster // of the last leader
 }
 
 // look brings the watch up to date and completes v with what it knows.
@@ -370,15 +386,15 @@ func (w *watch) look(now clock.Instant, v *view) {
 		w.members, w.changed = members, now
 	}
 	if v.own.Cluster != w.cluster {
-		w.cluster, w.leader, w.lastSeen = v.own.Cluster, now, nil
+		w.cluster, w.leader, w.lastSeen, w.yieldTo = v.own.Cluster, now, nil, 0
 	}
 	if v.own.Leads {
 		w.leader, w.lastSeen, w.most = now, v.own.Servers, v.alive()
 	}
 	for o := range v.leaders {
 		if o.Cluster == v.own.Cluster && w.leader <= now.Add(-o.age) {
-			w.leader, w.lastSeen, w.most = now.Add(-o.age), o.Servers, v.alive()
+			w.leader, w.lastSeen, w.most, w.yieldTo = now.Add(-o.age), o.Servers, v.alive(), o.YieldTo
 		}
 	}
-	v.steady, v.leaderless, v.servers, v.most = now.Sub(w.changed), now.Sub(w.leader), w.lastSeen, w.most
+	v.steady, v.leaderless, v.servers, v.most, v.yieldTo = now.Sub(w.changed), now.Sub(w.leader), w.lastSeen, w.most, w.yieldTo
 }

@@ -57,3 +57,46 @@ func TestVotersPlan(t *testing.T) {
 		}
 	}
 }
+
+// TestLeavingACluster: a cluster is left for another whose generation is past that
+// of the own copy, and until it is that is asked for.
+func TestLeavingACluster(t *testing.T) {
+	const own, other = Cluster(1), Cluster(2)
+	leads := func(c Cluster, gen uint64, yieldTo Cluster) seen {
+		a := advert{Cluster: c, Gen: gen, Leads: true, Voters: int(c), YieldTo: yieldTo}
+		return seen{name: fmt.Sprint("leader of ", c), alive: true, heard: true, advert: a}
+	}
+	for name, c := range map[string]struct {
+		own        advert
+		copyOf     Cluster
+		leaderless time.Duration
+		others     []seen
+		want       step
+	}{
+		"leads, an equal generation":     {own: advert{Cluster: own, Gen: 2, Leads: true, Voters: 1}, others: []seen{leads(other, 2, 0)}, want: step{do: yield, to: other}},
+		"leads, an earlier one":          {own: advert{Cluster: own, Gen: 2, Leads: true, Voters: 1}, others: []seen{leads(other, 1, 0)}, want: step{do: yield, to: other}},
+		"leads, a later one":             {own: advert{Cluster: own, Gen: 2, Leads: true, Voters: 1}, others: []seen{leads(other, 3, 0)}, want: step{do: follow, to: other}},
+		"leads, has more voters":         {own: advert{Cluster: own, Gen: 2, Leads: true, Voters: 3, Server: "0", Servers: []server{{"0", true}}}, others: []seen{leads(other, 3, 0)}},
+		"follows one that stays":         {own: advert{Cluster: own, Gen: 2}, others: []seen{leads(own, 2, 0), leads(other, 3, 0)}},
+		"follows one that leaves, early": {own: advert{Cluster: own, Gen: 2}, others: []seen{leads(own, 2, other), leads(other, 2, 0)}, want: step{do: yield, to: other}},
+		"follows one that leaves":        {own: advert{Cluster: own, Gen: 2}, others: []seen{leads(own, 2, other), leads(other, 3, 0)}, want: step{do: follow, to: other}},
+		"leaderless, early":              {own: advert{Cluster: own, Gen: 2}, leaderless: reviveAfter, others: []seen{leads(other, 2, 0)}, want: step{do: yield, to: other}},
+		"leaderless":                     {own: advert{Cluster: own, Gen: 2}, leaderless: reviveAfter, others: []seen{leads(other, 3, 0)}, want: step{do: follow, to: other}},
+		"new":                            {others: []seen{leads(other, 1, 0)}, want: step{do: follow, to: other}},
+		"back, with a copy of it":        {own: advert{Gen: 1}, copyOf: other, others: []seen{leads(other, 1, 0)}, want: step{do: follow, to: other}},
+		"back, with a copy of another":   {own: advert{Gen: 1}, copyOf: own, others: []seen{leads(other, 1, 0)}, want: step{do: yield, to: other}},
+		"new, and that leaves itself":    {others: []seen{leads(other, 3, 7)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := &view{self: "0", own: c.own, copyOf: c.copyOf, leaderless: c.leaderless, others: c.others, looked: true}
+			for _, o := range c.others {
+				if o.Cluster == own {
+					v.yieldTo = o.YieldTo
+				}
+			}
+			if got := plan(v); got != c.want {
+				t.Errorf("plans %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}

@@ -13,6 +13,9 @@ import (
 func (g *Group) take(now clock.Instant, s step) {
 	log := g.deps.Log
 	v := g.voter.Load()
+	if s.do != yield {
+		g.own.YieldTo = 0
+	}
 	switch s.do {
 	case begin:
 		log.Warn("begin a cluster for leases", "from generation", g.own.Gen, "index", g.own.Index)
@@ -20,19 +23,15 @@ func (g *Group) take(now clock.Instant, s step) {
 		g.start(now, Cluster(g.rand.Uint64()|1), true)
 	case follow:
 		log.Info("follow another cluster for leases", "cluster", s.to)
-		if v != nil && g.watch.lastSeen != nil && now.Sub(g.watch.leader) >= reviveAfter {
+		if g.own.Leads || v != nil && g.watch.lastSeen != nil && now.Sub(g.watch.leader) >= reviveAfter {
 			g.bring()
 		}
 		g.stopVoter()
 		g.own.Cluster = s.to
 	case yield:
 		if g.own.YieldTo != s.to {
-			log.Warn("end the own cluster for leases for another", "cluster", s.to)
+			log.Warn("leave the own cluster for leases for another, once that has begun a later generation", "cluster", s.to)
 			g.own.YieldTo = s.to
-		} else if now.Sub(g.told) > 0 { // the others were told
-			g.bring()
-			g.stopVoter()
-			g.own.Cluster, g.own.YieldTo = s.to, 0
 		}
 	case retire:
 		log.Info("vote no more")
@@ -84,7 +83,7 @@ func (g *Group) start(now clock.Instant, cluster Cluster, first bool) {
 		return
 	}
 	v.began = now
-	g.own.Cluster, g.own.Server, g.own.YieldTo = cluster, id, 0
+	g.own.Cluster, g.own.Server = cluster, id
 	var legacy legacy
 	if first {
 		legacy.begin = Command{Kind: Generation, Gen: g.nextGen(), Cluster: cluster}

@@ -14,7 +14,6 @@ const LeaseTTL = 5 * time.Second
 var (
 	everywhere = []Place{Pure, Bubble, Real}
 	pureReal   = []Place{Pure, Real}
-	onlyPure   = []Place{Pure}
 	onlyReal   = []Place{Real}
 )
 
@@ -150,11 +149,11 @@ func workerScenarios() []Scenario {
 			s.Quick = true
 			s.Faults = []Fault{{Kind: EventLoss, At: 5 * second, For: 50 * second, Amount: 0.05}}
 		}),
-		scenario("event-gap", "all events of two workers are lost for 3 s and can't be replayed", onlyPure, func(s *Scenario) {
+		scenario("event-gap", "all events of two workers are lost for 3 s and can't be replayed", everywhere, func(s *Scenario) {
 			s.Bounds.LostToAll = true
 			s.Faults = []Fault{{Kind: EventGap, At: 20 * second, For: 3 * second, A: []int{0, 1}}}
 		}),
-		scenario("slow-worker", "a third of the workers runs at a quarter of its speed for 20 s", onlyPure, func(s *Scenario) {
+		scenario("slow-worker", "a third of the workers runs at a quarter of its speed for 20 s", pureReal, func(s *Scenario) {
 			s.Bounds.Regret = 4
 			s.Faults = []Fault{{Kind: Slow, At: 20 * second, For: 20 * second, A: []int{0, 1}, Amount: 4}}
 		}),

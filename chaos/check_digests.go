@@ -27,13 +27,14 @@ func digestsEqual() Checker {
 		if !judged {
 			f.add(h.End, "no sample was taken %v after the last fault", from-s.Last())
 		}
+		if len(h.Truths) == 0 {
+			f.add(h.End, "no engine told what it holds")
+		}
 		for _, x := range lastSamples(h) {
 			if x.Corrupt > 0 {
 				f.add(x.At, "replica %d found %d equal logs with unequal contents", x.Replica, x.Corrupt)
 			}
-			if !s.Bounds.LostToAll {
-				f.compareTruth(h, x)
-			}
+			f.compareTruth(h, x, s.Bounds.LostToAll)
 		}
 		return f.all
 	}}
@@ -155,8 +156,9 @@ func (f *findings) compareProgress(round []*Sample, before [][]*Sample) {
 	}
 }
 
-// compareTruth compares what a replica holds in the end with the engines.
-func (f *findings) compareTruth(h *History, x *Sample) {
+// compareTruth compares what a replica holds in the end with the engines: how far
+// it is, and what it holds, unless some of that was lost to all.
+func (f *findings) compareTruth(h *History, x *Sample, lost bool) {
 	for _, truth := range h.Truths {
 		i := slices.IndexFunc(x.Streams, func(st Stream) bool { return st.Worker == truth.Worker })
 		if i < 0 {
@@ -170,7 +172,7 @@ func (f *findings) compareTruth(h *History, x *Sample) {
 		case st.Truncated:
 		case st.Next != truth.Next:
 			f.add(x.At, "replica %d is at batch %d of worker %d in the end, its engine at %d", x.Replica, st.Next, truth.Worker, truth.Next)
-		case st.Digest != truth.Digest:
+		case !lost && st.Digest != truth.Digest:
 			f.add(x.At, "replica %d and worker %d's engine are both at batch %d and hold different blocks", x.Replica, truth.Worker, truth.Next)
 		}
 	}

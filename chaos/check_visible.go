@@ -13,7 +13,7 @@ func faultsVisible() Checker {
 		f := findings{name: name}
 		for i := range s.Faults {
 			x := &s.Faults[i]
-			if x.For > visibleWithin && !shows(s, h, x) {
+			if (x.For > visibleWithin || x.Kind == EventGap) && !shows(s, h, x) {
 				f.add(x.At, "nothing shows of %s", x)
 			}
 		}
@@ -25,6 +25,10 @@ func faultsVisible() Checker {
 // sample.
 const visibleWithin = 6 * time.Second
 
+// eventsWithin is how long after a gap a worker may take to say the next thing,
+// which shows it.
+const eventsWithin = 5 * time.Second
+
 // visibleMargin is how long a sample may be under way.
 const visibleMargin = 500 * time.Millisecond
 
@@ -34,9 +38,13 @@ func shows(s *Scenario, h *History, f *Fault) bool {
 	if f.Kind == Crash && len(f.A) == s.Replicas { // nobody answers, which shows
 		return !slices.ContainsFunc(h.Samples, func(x Sample) bool { return x.Live && x.At > f.At+visibleMargin && x.At < f.End() })
 	}
+	end := f.End() + time.Second
+	if f.Kind == EventGap {
+		end = f.End() + eventsWithin
+	}
 	for i := range h.Samples {
 		x := &h.Samples[i]
-		if !x.Live || x.At <= f.At || x.At > f.End()+time.Second {
+		if !x.Live || x.At <= f.At || x.At > end {
 			continue
 		}
 		switch f.Kind {
@@ -50,6 +58,10 @@ func shows(s *Scenario, h *History, f *Fault) bool {
 			}
 		case DiskFull, DiskSlow, ClockJump:
 			if slices.Contains(f.A, x.Replica) && slices.Contains(x.Told, string(f.Kind)) {
+				return true
+			}
+		case EventGap, EventLoss: // metrics of the real ground alone
+			if h.Place != Real || slices.Contains(x.Told, string(f.Kind)) {
 				return true
 			}
 		default:

@@ -67,6 +67,12 @@ func TestCheckersCatch(t *testing.T) {
 		{"requests", "1 of 2 requests failed", func(_ *Scenario, h *History) {
 			h.Requests = append(h.Requests, Request{ID: 2, Ends: 1, Outcome: Refused, Worker: -1, Faultless: true})
 		}},
+		{"requests", "had been down for 2s", func(_ *Scenario, h *History) {
+			h.Replicas = []ReplicaLife{{0, 0, 20 * second}, {0, 25 * second, 0}, {1, 0, 0}}
+			for i, at := range []time.Duration{22 * second, 21 * second, 19 * second, 26 * second} { // only the first one comes too late
+				h.Requests = append(h.Requests, Request{ID: uint64(2 + i), At: at, End: 27 * second, Ends: 1, Outcome: ReplicaLost, Worker: -1})
+			}
+		}},
 		{"load", "requests booked", func(_ *Scenario, h *History) { last(h).InFlight = 1 }},
 		{"load", "blocks promised", func(_ *Scenario, h *History) { last(h).Promises = 3 }},
 		{"load", "slots", func(_ *Scenario, h *History) { last(h).Slots = 2 }},
@@ -83,8 +89,8 @@ func TestCheckersCatch(t *testing.T) {
 		{"digests", "hold different blocks", func(_ *Scenario, h *History) { h.Truths[0].Digest++ }},
 		{"digests", "no sample", func(_ *Scenario, h *History) {
 			h.Samples = h.Samples[:40]
-			h.Truths = nil
 		}},
+		{"digests", "no engine told", func(_ *Scenario, h *History) { h.Truths = nil }},
 		{"members", "answers nothing", func(_ *Scenario, h *History) { last(h).Live, last(h).Silent = false, true }},
 		{"visible", "nothing shows of clock", func(s *Scenario, h *History) {
 			s.Faults = []Fault{{Kind: ClockJump, At: 10 * second, For: 10 * second, A: []int{0}, Length: time.Hour}}
@@ -126,12 +132,26 @@ func TestCheckersCatch(t *testing.T) {
 			h.Requests = append(h.Requests, Request{ID: 2, At: 9 * second, First: 9 * second, End: 10 * second, Ends: 1, Outcome: Answered, Tries: []Try{{9 * second, 0}}})
 		}},
 		{"regret", "all-knowing", func(_ *Scenario, h *History) { h.IdealTTFT = 40 * time.Millisecond }},
+		{"regret", "while faults went on", func(_ *Scenario, h *History) {
+			h.Place, h.IdealTTFT = Real, 0
+			for i := range time.Duration(120) {
+				took := 50 * time.Millisecond
+				if i >= 60 {
+					took = 250 * time.Millisecond
+				}
+				at := 5*second + i*100*time.Millisecond
+				h.Requests = append(h.Requests, Request{ID: 9, At: at, First: at + took, End: at + took, Ends: 1, Outcome: Answered, Worker: -1})
+			}
+		}},
 		{"resources", "MiB", func(_ *Scenario, h *History) { last(h).Memory = 2 << 30 }},
 		{"resources", "goroutines", func(_ *Scenario, h *History) { last(h).Goroutines = 200 }},
 		{"visible", "nothing shows", func(_ *Scenario, h *History) {
 			for i := range h.Samples {
 				h.Samples[i].Members, h.Samples[i].Joined = []string{"a", "b"}, nil
 			}
+		}},
+		{"visible", "nothing shows of gap", func(s *Scenario, h *History) {
+			s.Faults, h.Place = append(s.Faults, Fault{Kind: EventGap, At: 10 * second, For: 3 * second, A: []int{0}}), Real
 		}},
 		{"visible", "nothing shows of worker", func(s *Scenario, h *History) {
 			s.Faults = append(s.Faults, Fault{Kind: Worker, At: 5 * second, For: 8 * second, A: []int{0}})

@@ -27,6 +27,9 @@ type History struct {
 	// Samples are in order of time: how each live replica stood, at least every
 	// 500 ms.
 	Samples []Sample
+	// Replicas are the times in which replicas ran and could answer, in order of time;
+	// nil where there are no requests.
+	Replicas []ReplicaLife
 	// Workers are the lives of workers as they truly were, in order of time.
 	Workers []WorkerLife
 	// Truths are what the engines held at the end; nil where the ground can't tell.
@@ -170,5 +173,11 @@ type Ticket struct {
 type WorkerLife struct {
 	Worker      int
 	Boot        uint64
+	From, Until time.Duration // Until 0: to the end
+}
+
+// ReplicaLife is a time during which a replica ran and did not stand still.
+type ReplicaLife struct {
+	Replica     int
 	From, Until time.Duration // Until 0: to the end
 }

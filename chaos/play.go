@@ -162,7 +162,7 @@ func (j *job) play(ctx context.Context) Result {
 		}
 		r.Stalls++
 	}
-	r.Requests, r.Regret = len(h.Requests), Regret(h)
+	r.Requests, r.Regret = len(h.Requests), Regret(j.s, h)
 	for i := range h.Requests {
 		if h.Requests[i].Outcome != Answered {
 			r.Failed++

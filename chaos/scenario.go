@@ -97,7 +97,7 @@ type Fault struct {
 	Length time.Duration `json:"length_ns,omitempty"`
 	Period time.Duration `json:"period_ns,omitempty"`
 	// Leader has a crash meet whoever leads the agreement on leases then; A, one
-	// replica, is who it meets where nobody does, as on the pure ground.
+	// replica, is who it meets while nobody does.
 	Leader bool `json:"leader,omitempty"`
 }
 

@@ -34,17 +34,18 @@ type StageConfig struct {
 // and come back, links between them break, workers fall silent. Equal
 // directions from an equal seed give equal runs.
 type Stage struct {
-	w       *world
-	cfg     StageConfig
-	courses []*Course
-	pairs   []*pair // of replicas, the lower number first
-	ways    [][]Way
-	mute    []bool         // workers whose events are lost
-	scribes []*crdt.Stream // what each worker's present life said, all of it
-	lives   []WorkerLife
-	ended   time.Duration // when the last request did
-	agreed  *agreement    // nil for replicas that agree on nothing
-	stays   func() bool   // whether the world goes on for the director's sake; nil: no
+	w        *world
+	cfg      StageConfig
+	courses  []*Course
+	pairs    []*pair // of replicas, the lower number first
+	ways     [][]Way
+	mute     []bool         // workers whose events are lost
+	scribes  []*crdt.Stream // what each worker's present life said, all of it
+	lives    []WorkerLife
+	ended    time.Duration // when the last request did
+	balancer *balancer     // nil: clients know of deaths
+	agreed   *agreement    // nil for replicas that agree on nothing
+	stays    func() bool   // whether the world goes on for the director's sake; nil: no
 }
 
 // Course is how one request went.
@@ -191,25 +192,27 @@ func (s *Stage) enters(i int, now float64) (waits bool) {
 	f.replica = ready
 	f.course = &Course{Request: uint64(i) + 1, Arrived: span(now), Replica: ready.n, Prompt: f.job.PromptTokens(), Expected: max(1, f.job.Answer.Tokens)}
 	s.courses[i] = f.course
+	if ready.dead { // and refuses it
+		f.course.Orphaned = true
+		s.w.end(i, now, true)
+		return true
+	}
 	return false
 }
 
 // retryEvery is how often a client tries that finds no replica.
 const retryEvery = 250 * time.Millisecond
 
-// ready returns the first replica from n on that takes requests: one that is
-// warm, or any that is alive if there is none.
+// ready returns the first replica from n on that is sent requests: one that is
+// warm, for all that clients know, or any that is alive if there is none.
 func (s *Stage) ready(n int) *replica {
 	var alive *replica
 	for k := range s.w.replicas {
 		r := s.w.replicas[(n+k)%len(s.w.replicas)]
-		if r.dead {
-			continue
-		}
-		if r.mesh == nil || r.mesh.warm() || r.life == 0 {
+		if s.sends(r) {
 			return r
 		}
-		if alive == nil {
+		if alive == nil && !r.dead && !(s.balancer != nil && r.paused) {
 			alive = r
 		}
 	}
@@ -247,6 +250,7 @@ func (s *Stage) Crash(n int) {
 		return
 	}
 	now := micros(s.Now())
+	s.balancer.stops(r, now)
 	r.dead, r.paused, r.held = true, false, nil
 	r.life++
 	for _, p := range s.w.replicas { // they hear no more of it
@@ -303,7 +307,11 @@ func (s *Stage) Start(n int) error {
 
 // Pause makes a replica stand still; Resume lets it go on, with all that came
 // meanwhile.
-func (s *Stage) Pause(n int) { s.w.replicas[n].paused = !s.w.replicas[n].dead }
+func (s *Stage) Pause(n int) {
+	r := s.w.replicas[n]
+	s.balancer.stops(r, micros(s.Now()))
+	r.paused = !r.dead
+}
 
 // Resume ends a Pause.
 func (s *Stage) Resume(n int) {

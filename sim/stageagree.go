@@ -37,6 +37,14 @@ func (s *Stage) Fenced(n int, r core.Replica) bool {
 // Fences is how many incarnations were agreed to be dead.
 func (s *Stage) Fences() int { return s.agreed.Fences }
 
+// Leader returns which replica leads the agreement, if one does.
+func (s *Stage) Leader() (n int, leads bool) {
+	if l := s.agreed.missed.leader; l != nil && l.awake() {
+		return l.n, true
+	}
+	return 0, false
+}
+
 func (m *missed) reaches(r *replica) bool {
 	return m == nil || m.leader != nil && (m.leader == r || m.s.open(m.leader, r))
 }

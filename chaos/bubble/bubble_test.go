@@ -22,8 +22,8 @@ func TestScenarios(t *testing.T) {
 		}
 		t.Run(s.Name, func(t *testing.T) {
 			h := Play(t, &s, 1)
-			if len(h.Samples) == 0 {
-				t.Error("no sample was taken")
+			if len(h.Samples) == 0 || len(h.Truths) != s.Workers {
+				t.Errorf("%d samples, %d engines' truths", len(h.Samples), len(h.Truths))
 			}
 			for _, v := range chaos.Judge(&s, h) {
 				t.Errorf("%v %s: %s", v.At, v.Checker, v.What)

@@ -4,7 +4,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rhizome-router/rhizome/chaos"
 	"github.com/rhizome-router/rhizome/crdt"
+	"github.com/rhizome-router/rhizome/index"
 	"github.com/rhizome-router/rhizome/kv"
 	"github.com/rhizome-router/rhizome/mesh/core"
 )
@@ -19,7 +21,9 @@ type engine struct {
 	up      bool
 	began   time.Time
 	churn   *core.Churn
-	batches [][]kv.Op
+	batches [][]kv.Op // nil: lost for good
+	mute    bool      // all of them are
+	silent  time.Time // since when it has nothing more to say; zero: it has
 }
 
 // The life of an engine: a batch of so many blocks every batchEvery, in a cache
@@ -41,13 +45,36 @@ func (e *engine) begin() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.boot++
-	e.up, e.began, e.churn, e.batches = true, time.Now(), core.NewChurn(1, batchBlocks, cachedBlocks, false), nil
+	e.up, e.began, e.churn, e.batches, e.mute = true, time.Now(), core.NewChurn(1, batchBlocks, cachedBlocks, false), nil, false
 }
 
 func (e *engine) die() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.up = false
+}
+
+// hush has all that an engine says be lost for good, or no more.
+func (e *engine) hush(on bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.speak()
+	e.mute = on
+}
+
+// speak says what is due; e.mu is held.
+func (e *engine) speak() {
+	spoken := time.Since(e.began)
+	if !e.silent.IsZero() {
+		spoken = e.silent.Sub(e.began)
+	}
+	for len(e.batches) < int(spoken/batchEvery) {
+		_, batch, _ := e.churn.Next(0)
+		if e.mute {
+			batch = nil
+		}
+		e.batches = append(e.batches, batch)
+	}
 }
 
 // said returns the stream of the present life and its batches from one on; ok is
@@ -58,9 +85,23 @@ func (e *engine) said() (id crdt.StreamID, batches [][]kv.Op, ok bool) {
 	if !e.up {
 		return id, nil, false
 	}
-	for len(e.batches) < int(time.Since(e.began)/batchEvery) {
-		_, batch, _ := e.churn.Next(0)
-		e.batches = append(e.batches, batch)
-	}
+	e.speak()
 	return crdt.StreamID{Target: kv.Target{Worker: kv.WorkerID(e.n + 1), Rank: kv.NoRank}, Boot: e.boot}, e.batches, true
+}
+
+// fallSilent ends what an engine has to say.
+func (e *engine) fallSilent() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.silent = time.Now()
+}
+
+// truth is what its present life has said, all of it; false while it is down.
+func (e *engine) truth() (chaos.Stream, bool) {
+	_, batches, up := e.said()
+	s := crdt.NewStream(crdt.StreamConfig{})
+	for seq, batch := range batches {
+		s.Apply(uint64(seq), batch, func(index.Change) {})
+	}
+	return chaos.Stream{Worker: e.n, Next: s.Next(), Digest: s.Digest()}, up
 }

@@ -43,6 +43,9 @@ const (
 	// outlive how long memberlist's probes may outlive it.
 	settleFirst = 30 * time.Second
 	outlive     = 10 * time.Second
+	// silentFor is how long before the end engines fall silent, so that replicas
+	// can be held against them.
+	silentFor = 2 * time.Second
 )
 
 // Play plays a scenario and returns what happened. It fails the test where the
@@ -96,6 +99,11 @@ func (w *world) play() {
 	w.began = time.Now()
 	asking := w.ask()
 	end := max(w.s.Duration, w.s.Last()) + w.s.Settle
+	steps = append(steps, step{at: end - silentFor, do: func() {
+		for _, e := range w.engines {
+			e.fallSilent()
+		}
+	}})
 	for next := time.Duration(0); w.now() < end; {
 		due := next
 		if len(steps) > 0 {
@@ -116,6 +124,11 @@ func (w *world) play() {
 			}
 			w.lead()
 			next = max(next, w.now()) + sampleEvery
+		}
+	}
+	for _, e := range w.engines {
+		if truth, up := e.truth(); up {
+			w.h.Truths = append(w.h.Truths, truth)
 		}
 	}
 	w.h.End = w.now()
@@ -214,6 +227,8 @@ func (w *world) fault(i int, f *chaos.Fault) (begin, end func()) {
 		return air(func(x *transport.Faults) { x.Delay, x.Jitter = baseDelay+f.Length/2, f.Length }), air(func(x *transport.Faults) { x.Delay, x.Jitter = baseDelay, 0 })
 	case chaos.Worker, chaos.Moved:
 		return engines((*engine).die), engines((*engine).begin)
+	case chaos.EventGap:
+		return engines(func(e *engine) { e.hush(true) }), engines(func(e *engine) { e.hush(false) })
 	}
 	w.t.Fatalf("fault %d of scenario %s, %s, can't be played in a bubble", i, w.s.Name, f.Kind)
 	return nil, nil

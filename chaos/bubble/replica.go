@@ -13,6 +13,8 @@ import (
 
 	"github.com/rhizome-router/rhizome/chaos"
 	"github.com/rhizome-router/rhizome/clock"
+	"github.com/rhizome-router/rhizome/crdt"
+	"github.com/rhizome-router/rhizome/kv"
 	"github.com/rhizome-router/rhizome/mesh"
 	"github.com/rhizome-router/rhizome/mesh/core"
 	"github.com/rhizome-router/rhizome/mesh/lease"
@@ -31,6 +33,7 @@ type replica struct {
 	endpoint *transport.Endpoint
 	node     *mesh.Node
 	leases   *lease.Group
+	missing  map[crdt.StreamID]crdt.Range // what its engines can't give any more; within Do
 	stop     context.CancelFunc
 	done     chan error
 }
@@ -52,7 +55,7 @@ func (w *world) start(p *place) {
 	w.tellNetwork()
 	cfg := mesh.Config{Transport: transport.Config{Cluster: "chaos", Secrets: []string{strings.Repeat("0123456789abcdef", 3)}},
 		Peers: []string{fmt.Sprintf("%s:%d", replicasName, meshPort)}}
-	r := &replica{name: fmt.Sprintf("r%d-%03d", p.n, p.life), done: make(chan error, 1)}
+	r := &replica{name: fmt.Sprintf("r%d-%03d", p.n, p.life), done: make(chan error, 1), missing: make(map[crdt.StreamID]crdt.Range)}
 	seed, log := w.seed*1000+uint64(p.n*100+p.life), slog.New(slog.DiscardHandler)
 	var err error
 	if r.endpoint, err = w.net.Listen(p.address().String(), cfg.Transport, transport.Options{Boot: r.name}); err != nil {
@@ -125,11 +128,25 @@ func (w *world) read(r *replica) {
 				return
 			}
 			for n := 0; n < readBatches && s.Next() < uint64(len(batches)); n++ {
+				if batches[s.Next()] == nil {
+					r.miss(now, c, id, s.Next(), batches)
+					return
+				}
 				if _, err := c.Publish(now, id, false, s.Next(), batches[s.Next()]); err != nil {
 					return
 				}
 			}
 		})
+	}
+}
+
+// miss says, once, that an engine can't give batches from one on any more. That
+// shows with the next batch that it can give.
+func (r *replica) miss(now clock.Instant, c *core.Core, id crdt.StreamID, from uint64, batches [][]kv.Op) {
+	known := slices.IndexFunc(batches[from:], func(b []kv.Op) bool { return b != nil })
+	if lost := (crdt.Range{From: from, To: from + uint64(known) - 1}); known > 0 && r.missing[id] != lost {
+		r.missing[id] = lost
+		_ = c.Lost(now, id, false, lost) // as many streams are held as may be: then none is read
 	}
 }
 

@@ -57,13 +57,12 @@ func (r *run) setter(f *chaos.Fault) (func(on bool), error) {
 	}
 	switch f.Kind {
 	case chaos.Crash:
-		return each(func(n int) {
-			st := r.Replica(n) // its last words
-			r.hear(&st)
-			r.Crash(n)
-		}, func(n int) { fail(r.Start(n)) }), nil
+		if f.Leader {
+			return r.crashLeader(f.A[0], fail), nil
+		}
+		return each(r.crash, func(n int) { fail(r.start(n)) }), nil
 	case chaos.Pause:
-		return each(r.Pause, r.Resume), nil
+		return each(func(n int) { r.Pause(n); r.stops(n) }, func(n int) { r.Resume(n); r.goesOn(n) }), nil
 	case chaos.Worker, chaos.Moved:
 		return each(func(n int) { r.Power(n, false) }, func(n int) { r.Power(n, true) }), nil
 	case chaos.Slow:
@@ -78,6 +77,49 @@ func (r *run) setter(f *chaos.Fault) (func(on bool), error) {
 		return r.flap, nil
 	}
 	return nil, fmt.Errorf("chaos, scenario %s: there is no %s on the pure ground; take the scenario off it", r.s.Name, f.Kind)
+}
+
+// crash ends a replica's life, start begins the next one.
+func (r *run) crash(n int) {
+	last := r.Replica(n)
+	r.hear(&last)
+	r.Crash(n)
+	r.stops(n)
+}
+
+func (r *run) start(n int) error {
+	r.goesOn(n)
+	return r.Start(n)
+}
+
+// crashLeader returns what has a crash meet who leads, or another where nobody
+// does.
+func (r *run) crashLeader(n int, fail func(error)) func(on bool) {
+	return func(on bool) {
+		if !on {
+			fail(r.start(n))
+			return
+		}
+		if leader, leads := r.Leader(); leads {
+			n = leader
+		}
+		r.crash(n)
+	}
+}
+
+// stops notes that a replica answers no more, goesOn that it does again.
+func (r *run) stops(n int) {
+	for i := range r.h.Replicas {
+		if l := &r.h.Replicas[i]; l.Replica == n && l.Until == 0 {
+			l.Until = r.Now()
+		}
+	}
+}
+
+func (r *run) goesOn(n int) {
+	if !slices.ContainsFunc(r.h.Replicas, func(l chaos.ReplicaLife) bool { return l.Replica == n && l.Until == 0 }) {
+		r.h.Replicas = append(r.h.Replicas, chaos.ReplicaLife{Replica: n, From: r.Now()})
+	}
 }
 
 func pick(on bool, share float64) float64 {

@@ -69,7 +69,11 @@ func newRun(s *chaos.Scenario, seed uint64) (*run, error) {
 		return nil, err
 	}
 	stage.Agree()
+	stage.Balance()
 	r := &run{Stage: stage, s: s, h: &chaos.History{Scenario: s.Name, Place: chaos.Pure, Seed: seed}, promised: make(map[promise]time.Duration)}
+	for i := range s.Replicas {
+		r.h.Replicas = append(r.h.Replicas, chaos.ReplicaLife{Replica: i})
+	}
 	return r, r.plan(true)
 }
 
@@ -142,11 +146,15 @@ func (r *run) sample() {
 		states[i] = r.Replica(i)
 		r.hear(&states[i])
 	}
+	leader, leads := r.Leader()
 	for i := range states {
 		st := states[i]
 		x := chaos.Sample{At: r.Now(), Replica: i, Name: st.Name, Live: st.Awake, Leader: -1}
 		if x.Live {
 			r.fill(&x, &st)
+			if leads {
+				x.Leader = leader
+			}
 		}
 		r.h.Samples = append(r.h.Samples, x)
 	}

@@ -98,6 +98,13 @@ func TestFaultsHappen(t *testing.T) {
 	if len(at(27500*time.Millisecond, 2).Members) != 1 || len(at(33*time.Second, 2).Members) != 3 {
 		t.Error("replica 2 was not alone, or did not come back")
 	}
+	for _, q := range h.Requests { // a balancer notices
+		for _, down := range [][3]time.Duration{{0, 5200 * time.Millisecond, 7 * time.Second}, {1, 13200 * time.Millisecond, 18 * time.Second}} {
+			if q.Replica == int(down[0]) && q.At >= down[1] && q.At < down[2] {
+				t.Errorf("request %d came to replica %d at %v", q.ID, q.Replica, q.At)
+			}
+		}
+	}
 	if n := len(at(33*time.Second, 0).Healthy); n != 2 {
 		t.Errorf("%d workers of 3 look healthy while one is down", n)
 	}
@@ -111,7 +118,7 @@ func TestFaultsHappen(t *testing.T) {
 // back, and lives on as the next incarnation; what it promised before is void.
 func TestTheCutOffAreFenced(t *testing.T) {
 	s := small()
-	s.Duration = 40 * time.Second
+	s.Duration, s.Settle = 30*time.Second, time.Second
 	s.Faults = []chaos.Fault{{Kind: chaos.Cut, At: 5 * time.Second, For: 20 * time.Second, A: []int{2}}}
 	r, err := newRun(&s, 1)
 	if err != nil {
@@ -136,7 +143,7 @@ func TestTheCutOffAreFenced(t *testing.T) {
 				}
 			}
 		}
-		r.At(r.Now()+100*time.Millisecond, look)
+		r.At(r.Now()+500*time.Millisecond, look)
 	}
 	r.At(time.Second, look)
 	if err := r.Play(); err != nil {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -150,6 +151,10 @@ func (d *director) fault(f *chaos.Fault) (begin, end func() error, err error) {
 			}
 			return d.c.start(ws[n])
 		}), nil
+	case chaos.Slow:
+		return each(d.c.tell("slow?factor=" + strconv.FormatFloat(f.Amount, 'g', -1, 64))), each(d.c.tell("slow?factor=1")), nil
+	case chaos.EventGap:
+		return each(d.c.tell("mute?on=true")), each(d.c.tell("mute?on=false")), nil
 	case chaos.EventLoss:
 		nothing := func() error { return nil } // the engines do it all the time
 		return nothing, nothing, nil

@@ -178,10 +178,14 @@ func play(ctx context.Context, c *cluster, s *chaos.Scenario, seed uint64, log *
 	if err := context.Cause(ctx); err != nil {
 		return nil, fmt.Errorf("scenario %s: %w", s.Name, err)
 	}
+	truths, err := c.truths(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("scenario %s: %w", s.Name, err)
+	}
 	w.tell(log)
 	h := &chaos.History{
 		Scenario: s.Name, Place: chaos.Real, Seed: seed, Faults: d.happening, Requests: w.requests, Samples: v.samples,
-		Workers: c.workerLives(), Leases: v.leases.ops, End: c.now(), Stalled: max(stalled, d.late),
+		Replicas: c.replicaLives(), Workers: c.workerLives(), Truths: truths, Leases: v.leases.ops, End: c.now(), Stalled: max(stalled, d.late),
 	}
 	slices.SortFunc(h.Requests, func(a, b chaos.Request) int { return cmp.Compare(a.At, b.At) })
 	return h, nil

@@ -197,6 +197,18 @@ func (c *cluster) down(r *replica) {
 	}
 }
 
+// replicaLives are all lives of all replicas, as a history has them.
+func (c *cluster) replicaLives() (all []chaos.ReplicaLife) {
+	for _, r := range c.replicas {
+		r.mu.Lock()
+		for _, s := range r.lives {
+			all = append(all, chaos.ReplicaLife{Replica: r.n, From: s.from, Until: s.until})
+		}
+		r.mu.Unlock()
+	}
+	return all
+}
+
 // pause has a replica stand still, or go on.
 func (c *cluster) pause(r *replica, still bool) error {
 	r.mu.Lock()

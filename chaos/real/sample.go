@@ -137,10 +137,16 @@ func (w *watch) sample(ctx context.Context, r *replica, at time.Duration) (x cha
 	s.fill(&x, w.c)
 	w.leases.note(at, x.Name, &s.leases)
 	x.Told = told(before.log)
+	if s.metrics["rhizome_worker_event_gaps_total"] > 0 {
+		x.Told = append(x.Told, string(chaos.EventLoss))
+	}
+	if s.metrics["rhizome_worker_event_resets_total"] > 0 {
+		x.Told = append(x.Told, string(chaos.EventGap))
+	}
 	if off := time.Since(time.UnixMilli(int64(1000 * s.metrics["rhizome_time_of_day_seconds"]))); off.Abs() > wrongTime {
 		x.Told = append(x.Told, string(chaos.ClockJump))
-		slices.Sort(x.Told)
 	}
+	slices.Sort(x.Told)
 	return x, s.leases.Leader
 }
 

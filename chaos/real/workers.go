@@ -4,6 +4,7 @@ package real
 
 import (
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -84,6 +85,26 @@ func (c *cluster) kill(w *worker) error {
 	w.proc = nil
 	return nil
 }
+
+// tell returns what tells a worker's emulator to behave otherwise.
+func (c *cluster) tell(how string) func(n int) error {
+	return func(n int) error {
+		client := &http.Client{Transport: c.dataTransport(), Timeout: tellPatience}
+		defer client.CloseIdleConnections()
+		a, err := client.Post(c.workers[n].url()+"/emulator/"+how, "", nil)
+		if err != nil {
+			return fmt.Errorf("worker %d: %w", n, err)
+		}
+		a.Body.Close()
+		if a.StatusCode != http.StatusOK {
+			return fmt.Errorf("worker %d, %s: %s", n, how, a.Status)
+		}
+		return nil
+	}
+}
+
+// tellPatience is how long a worker may take to answer that.
+const tellPatience = 5 * time.Second
 
 // workerLives are all lives of all workers, as a history has them.
 func (c *cluster) workerLives() (all []chaos.WorkerLife) {

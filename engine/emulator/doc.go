@@ -23,6 +23,12 @@
 // Retry-After meanwhile; a hard one cuts all connections but the one that asks.
 // /health answers throughout.
 //
+//	POST /emulator/slow?factor=4
+//	POST /emulator/mute?on=true|false
+//
+// make its steps take longer, and its events be lost for good: [Worker.Slow],
+// [Worker.Mute].
+//
 // What a real engine does and this one does not: sampling parameters, stop
 // strings, LoRA adapters, logprobs and priorities are ignored, and images are
 // three tokens in the prompt each. Copies in lower tiers are made and told when

@@ -8,13 +8,15 @@ import (
 )
 
 // faults are what goes wrong with the events on purpose: they leave late, in
-// order, and some are never sent live. Replay has all that have left.
+// order, and some are never sent live. Replay has all that have left, but those
+// of a time in which the feed was mute.
 type faults struct {
 	clock clock.Clock
 	delay time.Duration
 	loss  float64    // share of batches, 0…1
 	rnd   *rand.Rand // of the loss
 	late  []lateBatch
+	mute  bool // all are lost, for good
 }
 
 // lateBatch is a batch that waits, oldest first.

@@ -81,7 +81,7 @@ func (f *feed) restart() error {
 	f.n, f.events = 0, f.events[:0]
 	f.contents = newContents(f.contents.blockTokens)
 	f.ring.clear()
-	f.faults.late = nil
+	f.faults.late, f.faults.mute = nil, false
 	if err := f.listen(f.eventsAddr, f.replayAddr); err != nil {
 		return err
 	}
@@ -164,6 +164,10 @@ func (f *feed) flush() {
 
 // publish numbers a batch, keeps it for replays and sends it.
 func (f *feed) publish(payload []byte) {
+	if f.faults.mute {
+		f.ring.add(nil)
+		return
+	}
 	seq := f.ring.add(payload)
 	if !f.faults.lose() {
 		f.pub.Send(f.topic, seqFrame(seq), payload)
@@ -176,7 +180,7 @@ const endSeq = ^uint64(0)
 // replay answers one replay request: an empty frame, from vLLM 0.25 on the
 // topic, number, payload for each batch, then the end marker. Like the engines
 // it silently leaves out what the ring no longer holds and what the client does
-// not drain.
+// not drain; and what was lost for good.
 func (f *feed) replay(_ []byte, frames [][]byte, reply func(frames ...[]byte) error) {
 	if len(frames) != 2 || len(frames[0]) != 0 || len(frames[1]) != 8 {
 		return
@@ -184,13 +188,17 @@ func (f *feed) replay(_ []byte, frames [][]byte, reply func(frames ...[]byte) er
 	seq, payloads := f.ring.from(binary.BigEndian.Uint64(frames[1]))
 	if !f.dialect.replaysTopic {
 		for i, p := range payloads {
-			_ = reply(nil, seqFrame(seq+uint64(i)), p)
+			if p != nil {
+				_ = reply(nil, seqFrame(seq+uint64(i)), p)
+			}
 		}
 		_ = reply(nil, seqFrame(endSeq), nil)
 		return
 	}
 	for i, p := range payloads {
-		_ = reply(nil, f.topic, seqFrame(seq+uint64(i)), p)
+		if p != nil {
+			_ = reply(nil, f.topic, seqFrame(seq+uint64(i)), p)
+		}
 	}
 	_ = reply(nil, nil, seqFrame(endSeq), nil)
 }
@@ -200,7 +208,7 @@ func seqFrame(seq uint64) []byte { return binary.BigEndian.AppendUint64(nil, seq
 // ring holds the newest batches. It is safe for concurrent use.
 type ring struct {
 	mu       sync.Mutex
-	payloads [][]byte // payloads[i] has number first+i
+	payloads [][]byte // payloads[i] has number first+i; nil: lost for good
 	first    uint64
 	bytes    int
 }

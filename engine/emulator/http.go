@@ -32,6 +32,8 @@ func (w *Worker) routes() http.Handler {
 	})
 	mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("POST /emulator/restart", w.serveRestart)
+	mux.HandleFunc("POST /emulator/slow", w.serveSlow)
+	mux.HandleFunc("POST /emulator/mute", w.serveMute)
 	w.dialect.routes(w, mux)
 	mux.HandleFunc("/", func(rw http.ResponseWriter, _ *http.Request) {
 		w.writeError(rw, http.StatusNotFound, "NotFoundError", "Not Found")

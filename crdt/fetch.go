@@ -109,15 +109,17 @@ func (b *base) fetchEntry(h uint64) {
 	bucket := &t.buckets[t.home(h)]
 	if maybe := bucket.having(tag(h)); maybe != 0 {
 		c, _ := maybe.first()
-		p := b.at(bucket.number(c))
-		prefetch.Lines(unsafe.Pointer(&p[0]), unsafe.Pointer(&p[packedBytes-1]))
+		b.at(bucket.number(c)).fetch()
 	}
+}
+
+func (p *packed) fetch() {
+	prefetch.Lines(uintptr(unsafe.Pointer(&p[0])), uintptr(unsafe.Pointer(&p[packedBytes-1])))
 }
 
 // fetchFree has the entry fetched that is given out next.
 func (b *base) fetchFree() {
 	if b.free != 0 {
-		p := b.at(b.free - 1)
-		prefetch.Lines(unsafe.Pointer(&p[0]), unsafe.Pointer(&p[packedBytes-1]))
+		b.at(b.free - 1).fetch()
 	}
 }

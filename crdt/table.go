@@ -122,13 +122,13 @@ func (t *table) add(i uint32, h uint64) {
 	}
 }
 
-// line returns the bucket that hash h belongs in, to be fetched; nil if there is
-// none.
-func (t *table) line(h uint64) unsafe.Pointer {
+// line returns the address of the bucket that hash h belongs in, to be fetched; 0 if
+// there is none.
+func (t *table) line(h uint64) uintptr {
 	if len(t.buckets) == 0 {
-		return nil
+		return 0
 	}
-	return unsafe.Pointer(&t.buckets[t.home(h)])
+	return uintptr(unsafe.Pointer(&t.buckets[t.home(h)]))
 }
 
 // fetch has that bucket fetched.

@@ -148,11 +148,11 @@ func (x *Index) at(group uint16, k kv.Key) (*shard, place) { return x.in(x.hash(
 
 // lines returns where a hash's shard and home bucket are, to be fetched. It needs no
 // lock.
-func (x *Index) lines(h uint64) (sh, home unsafe.Pointer) {
+func (x *Index) lines(h uint64) (sh, home uintptr) {
 	i := h >> placeBits
 	head := &x.heads[i]
 	p, _ := bits.Mul64(h<<shardBits, uint64(head.count.Load()))
-	return unsafe.Pointer(&x.shards[i]), unsafe.Add(unsafe.Pointer(head.where.Load()), uintptr(p)*bucketBytes)
+	return uintptr(unsafe.Pointer(&x.shards[i])), uintptr(unsafe.Pointer(head.where.Load())) + uintptr(p)*bucketBytes
 }
 
 // Tiers returns the tiers on which slot s holds a block, promises not counted.

@@ -14,6 +14,7 @@ type gap struct {
 	far    int  // how many before hi the next from there does
 	back   bool // the next is from hi
 	halve  bool
+	marked bool // some may have marks at hi
 }
 
 const (
@@ -71,7 +72,9 @@ func (m *matcher) leap(list, spare []live, g gap) {
 		above, below := g.above(i), g.below(i)
 		m.fetch(&above)
 		m.fetch(&below)
-		switch n := m.part(list, spare, i); n {
+		n := 0
+		n, below.marked = m.part(list, spare, i, g.marked)
+		switch n {
 		case 0:
 			g = below
 		case len(list):
@@ -107,26 +110,29 @@ func (m *matcher) end(list []live, n int) {
 
 // part looks at block i and puts those of a list that have it in HBM before the
 // others, each still sorted. It returns how many they are. Of the others it notes
-// their marks there.
-func (m *matcher) part(list, spare []live, i int) (n int) {
+// their marks there, if they have any. marked is whether some of the list may have
+// marks now, and then of the others.
+func (m *matcher) part(list, spare []live, i int, marked bool) (n int, others bool) {
 	sh, at := m.x.at(0, m.keys[i])
 	sh.mu.rlock(&m.x.bed)
 	defer sh.mu.runlock(&m.x.bed)
 	b, c := sh.find(at)
 	if b == nil {
-		unmark(list)
-		return 0
+		if marked {
+			unmark(list)
+		}
+		return 0, false
 	}
 	switch v := sh.view(b, c); {
 	case m.same(v):
-		return len(list)
+		return len(list), false
 	case 8*len(v) <= len(list):
-		return partFew(list, v)
+		return partFew(list, v, marked)
 	default:
 		if n = partMany(list, spare, v); n == len(list) {
 			m.remember(v)
 		}
-		return n
+		return n, true
 	}
 }
 
@@ -154,7 +160,7 @@ func partMany(list, spare []live, v []holder) (n int) {
 }
 
 // partFew is part by looking for each of v in a list that is much longer.
-func partFew(list []live, v []holder) (n int) {
+func partFew(list []live, v []holder, marked bool) (n int, some bool) {
 	for _, h := range v {
 		if at, ok := searchLive(list[n:], h); ok && h&onHBM != 0 {
 			l := list[n+at]
@@ -164,13 +170,18 @@ func partFew(list []live, v []holder) (n int) {
 		}
 	}
 	others := list[n:]
-	unmark(others)
+	if marked {
+		unmark(others)
+	}
 	for _, h := range v {
+		if h&onHBM != 0 {
+			continue
+		}
 		if at, ok := searchLive(others, h); ok {
-			others[at].holder = h
+			others[at].holder, some = h, true
 		}
 	}
-	return n
+	return n, some
 }
 
 // searchLive returns where the slot of h is in a list.

@@ -101,7 +101,7 @@ func (x *Index) Match(keys []kv.Key, dst []Hit) []Hit {
 }
 
 // fetchKey makes the processor fetch where a block of group 0 is looked for.
-func (x *Index) fetchKey(k kv.Key) { prefetch.Lines(x.lines(x.hash(0, k))) }
+func (x *Index) fetchKey(k kv.Key) { prefetch.ToLock(x.lines(x.hash(0, k))) }
 
 // matcher is the state of one Match. The hits whose end isn't known yet are in
 // lists of live ones, sorted by slot: those that leap (leap.go), and those that

@@ -2,17 +2,22 @@ package index
 
 import "math/bits"
 
-// A pool keeps runs of holders of one size. A run's first word is how many
-// holders follow, sorted by slot.
-type pool struct {
-	mem  []holder
-	free holder // the first free run + 1; each free run holds the next one's
-}
+// pool is the memory of a shard for holders of blocks that have more than one: runs
+// of some sizes, each a word with its class and how many holders it has, then these,
+// sorted by slot. A run's reference is where it is. Runs that were given back are
+// linked, by class: each holds where the next one is. The first word of each list is
+// at the pool's beginning.
+type pool []holder
 
 const (
-	// A run's reference is its class, then its number + 1, then no marks.
-	classShift = 27
-	maxRuns    = 1<<(classShift-markBits) - 2
+	// The first word of a run: its class above how many holders it has.
+	countBits = 26
+	countMask = 1<<countBits - 1
+
+	// numClasses are enough for as many holders as there can be slots.
+	numClasses = 2 * slotBits
+	// maxPool is how many words references tell apart.
+	maxPool = 1 << (32 - markBits)
 )
 
 // runWords returns the words of a run: 3, 4, 6, 8, 12, 16, … by class.
@@ -27,60 +32,59 @@ func classOf(n int) int {
 	return 2*k + 1
 }
 
-func classIn(ref holder) int { return int(ref >> classShift) }
+func reference(at int) holder { return holder(at) << markBits }
+func placeIn(ref holder) int  { return int(ref >> markBits) }
 
-func reference(class int, number holder) holder {
-	return holder(class)<<classShift | (number+1)<<markBits
-}
-
-func numberIn(ref holder) holder { return ref&(1<<classShift-1)>>markBits - 1 }
-
-// run returns the memory of a run, as long as it is.
-func (sh *shard) run(ref holder) []holder {
-	class := classIn(ref)
-	words := runWords(class)
-	at := int(numberIn(ref)) * words
-	return sh.pools[class].mem[at : at+words]
-}
+func (p pool) class(ref holder) int { return int(p[placeIn(ref)] >> countBits) }
 
 // held returns the holders in a run.
-func (sh *shard) held(ref holder) []holder {
-	run := sh.run(ref)
-	return run[1 : 1+run[0]]
+func (p pool) held(ref holder) []holder {
+	at := placeIn(ref)
+	n := int(p[at] & countMask)
+	return p[at+1 : at+1+n]
 }
 
-// alloc returns a run for n holders, n > 1. It may move the other runs of the
-// same size. ok is false if the budget refused it.
+// room returns the memory for holders in a run.
+func (p pool) room(ref holder) []holder {
+	at := placeIn(ref)
+	return p[at+1 : at+runWords(p.class(ref))]
+}
+
+// setCount says how many holders a run has.
+func (p pool) setCount(ref holder, n int) {
+	at := placeIn(ref)
+	p[at] = p[at]&^countMask | holder(n)
+}
+
+// alloc returns a run for n holders, n > 1, with none. It may move the others. ok is
+// false if the budget refused it.
 func (sh *shard) alloc(n int, b *common) (ref holder, ok bool) {
 	class := classOf(n)
-	words := runWords(class)
-	for len(sh.pools) <= class {
-		sh.pools = append(sh.pools, pool{})
+	if len(sh.pool) > 0 && sh.pool[class] != 0 {
+		at := int(sh.pool[class])
+		sh.pool[class], sh.pool[at] = sh.pool[at], holder(class)<<countBits
+		return reference(at), true
 	}
-	p := &sh.pools[class]
-	if p.free != 0 {
-		ref = reference(class, p.free-1)
-		p.free = sh.run(ref)[0]
-		return ref, true
-	}
-	number := len(p.mem) / words
-	if number > maxRuns {
+	at := max(len(sh.pool), numClasses)
+	end := at + runWords(class)
+	if end > maxPool {
 		return 0, false
 	}
-	if grown := len(p.mem) + max(words, len(p.mem)/4); cap(p.mem) < len(p.mem)+words {
-		if !b.charge(4 * int64(grown-cap(p.mem))) {
+	if end > cap(sh.pool) {
+		grown := append(pool(nil), make(pool, max(end, len(sh.pool)+len(sh.pool)/4))...) // all that the allocator gives
+		if !b.charge(4 * int64(cap(grown)-cap(sh.pool))) {
 			return 0, false
 		}
-		mem := make([]holder, len(p.mem), grown)
-		copy(mem, p.mem)
-		p.mem = mem
+		copy(grown, sh.pool)
+		sh.pool = grown
 	}
-	p.mem = p.mem[:len(p.mem)+words]
-	return reference(class, holder(number)), true
+	sh.pool = sh.pool[:end]
+	sh.pool[at] = holder(class) << countBits
+	return reference(at), true
 }
 
 func (sh *shard) free(ref holder) {
-	p := &sh.pools[classIn(ref)]
-	sh.run(ref)[0] = p.free
-	p.free = numberIn(ref) + 1
+	at, class := placeIn(ref), sh.pool.class(ref)
+	sh.pool[at] = sh.pool[class]
+	sh.pool[class] = holder(at)
 }

@@ -21,7 +21,7 @@ type shard struct {
 	keys    int32
 	holders int32
 	buckets []bucket
-	pools   []pool // by class
+	pool    pool
 }
 
 // bucket holds up to six blocks. Of a block it has the place within the shard,
@@ -133,7 +133,7 @@ func (sh *shard) find(at place) (*bucket, int) {
 // view returns the holders of a cell: the memory itself, not a copy.
 func (sh *shard) view(b *bucket, c int) []holder {
 	if b.pooled(c) {
-		return sh.held(b.h[c])
+		return sh.pool.held(b.h[c])
 	}
 	return b.h[c : c+1]
 }
@@ -229,26 +229,22 @@ func (sh *shard) put(at place, h holder) {
 
 // insert makes h the j-th holder of a cell that has some.
 func (sh *shard) insert(bu *bucket, c, j int, h holder, b *common) bool {
-	ref, n := bu.h[c], 1
-	if bu.pooled(c) {
-		n = len(sh.held(ref))
-	}
-	if !bu.pooled(c) || n+1 == len(sh.run(ref)) {
+	ref, n := bu.h[c], len(sh.view(bu, c))
+	if !bu.pooled(c) || n == len(sh.pool.room(ref)) {
 		grown, ok := sh.alloc(n+1, b)
 		if !ok {
 			return false
 		}
-		to := sh.run(grown)
-		copy(to[1:], sh.view(bu, c)) // alloc may have moved the pool
+		copy(sh.pool.room(grown), sh.view(bu, c)) // alloc may have moved what it shows
 		if bu.pooled(c) {
 			sh.free(ref)
 		}
 		ref, bu.h[c] = grown, grown
 	}
-	run := sh.run(ref)
-	copy(run[j+2:n+2], run[j+1:n+1])
-	run[j+1] = h
-	run[0] = holder(n + 1)
+	room := sh.pool.room(ref)
+	copy(room[j+1:n+1], room[j:n])
+	room[j] = h
+	sh.pool.setCount(ref, n+1)
 	return true
 }
 
@@ -260,16 +256,17 @@ func (sh *shard) remove(bu *bucket, c, j int, b *common) {
 		return
 	}
 	ref := bu.h[c]
-	v := sh.held(ref)
+	v := sh.pool.held(ref)
 	copy(v[j:], v[j+1:])
 	n := len(v) - 1
-	sh.run(ref)[0] = holder(n)
+	sh.pool.setCount(ref, n)
 	if n == 1 {
 		bu.h[c] = v[0]
 		sh.free(ref)
-	} else if class := classOf(n); class+3 <= classIn(ref) {
+	} else if classOf(n)+3 <= sh.pool.class(ref) {
 		if less, ok := sh.alloc(n, b); ok {
-			copy(sh.run(less), sh.run(ref)[:n+1])
+			copy(sh.pool.room(less), sh.pool.held(ref))
+			sh.pool.setCount(less, n)
 			bu.h[c] = less
 			sh.free(ref)
 		}
@@ -293,10 +290,8 @@ func (sh *shard) shrink(b *common) {
 		sh.resize(int(sh.keys)/3+1, b)
 	}
 	if n > 2 && sh.keys == 0 {
-		for i := range sh.pools {
-			b.charge(-4 * int64(cap(sh.pools[i].mem)))
-		}
-		sh.pools = nil
+		b.charge(-4 * int64(cap(sh.pool)))
+		sh.pool = nil
 	}
 }
 

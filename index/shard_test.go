@@ -44,9 +44,7 @@ func (sh *shard) check(t *rapid.T, b *common) {
 		t.Fatalf("counted %d keys, %d holders; the shard says %d, %d", keys, holders, sh.keys, sh.holders)
 	}
 	bytes := int64(bucketBytes * len(sh.buckets))
-	for _, p := range sh.pools {
-		bytes += int64(4 * cap(p.mem))
-	}
+	bytes += int64(4 * cap(sh.pool))
 	if used := b.used.Load(); used != bytes || used > b.max {
 		t.Fatalf("memory is %d B, the budget says %d of %d", bytes, used, b.max)
 	}

@@ -4,10 +4,11 @@
 // nothing, where we don't know how.
 package prefetch
 
-import "unsafe"
-
 // Lines does nothing.
-func Lines(p, q unsafe.Pointer) {}
+func Lines(p, q uintptr) {}
 
 // ToWrite does nothing.
-func ToWrite(p, q unsafe.Pointer) {}
+func ToWrite(p, q uintptr) {}
+
+// ToLock does nothing.
+func ToLock(p, q uintptr) {}

@@ -5,16 +5,13 @@
 // waits for each of them unless all were asked for before.
 package prefetch
 
-import "unsafe"
-
-// Lines asks the processor to fetch the cache lines at p and q, which need not be
-// valid, and doesn't wait for them. It is no access: what is there may be changed
-// by others meanwhile.
-//
-//go:noescape
-func Lines(p, q unsafe.Pointer)
+// Lines asks the processor to fetch the cache lines at the addresses p and q, and
+// doesn't wait for them. It is no access: what is there may be changed by others
+// meanwhile, or nothing may be there. So they are no pointers.
+func Lines(p, q uintptr)
 
 // ToWrite is Lines for what will be written: no other core then has the lines.
-//
-//go:noescape
-func ToWrite(p, q unsafe.Pointer)
+func ToWrite(p, q uintptr)
+
+// ToLock is ToWrite of p, a lock, and Lines of q, which will only be read.
+func ToLock(p, q uintptr)

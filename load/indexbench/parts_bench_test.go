@@ -26,16 +26,15 @@ func excerpt(b *testing.B, small bool) *schedule {
 }
 
 // BenchmarkReplay is a run of the bench without lookups: what of a block-op is
-// the log's and what the index's, in CPU time; and, where all is small, what of that
-// is not memory.
+// the log's and what the index's, in CPU time, the least of all runs; and, where all
+// is small, what of that is not memory.
 func BenchmarkReplay(b *testing.B) {
 	b.Run("whole", func(b *testing.B) { benchmarkReplay(b, excerpt(b, false)) })
 	b.Run("small", func(b *testing.B) { benchmarkReplay(b, excerpt(b, true)) })
 }
 
 func benchmarkReplay(b *testing.B, s *schedule) {
-	var log, table time.Duration
-	var reads []float64
+	var logs, tables, reads []float64
 	read := newCalibration(calibrationBytes)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -45,6 +44,7 @@ func benchmarkReplay(b *testing.B, s *schedule) {
 		g := newGround(s.workers, index.Config{Seed: 1}, crdt.LogConfig{})
 		runtime.GC()
 		var changes []index.Change
+		var log, table time.Duration
 		for i := range s.batches {
 			batch := &s.batches[i]
 			from := threadCPU()
@@ -54,11 +54,11 @@ func benchmarkReplay(b *testing.B, s *schedule) {
 			g.index.Apply(g.slots[batch.worker], changes)
 			log, table = log+told-from, table+threadCPU()-told
 		}
+		logs = append(logs, float64(log.Nanoseconds())/float64(s.blockOps))
+		tables = append(tables, float64(table.Nanoseconds())/float64(s.blockOps))
 	}
-	ops := float64(b.N) * float64(s.blockOps)
-	b.ReportMetric(float64(log.Nanoseconds())/ops, "log-ns/op")
-	b.ReportMetric(float64(table.Nanoseconds())/ops, "index-ns/op")
-	b.ReportMetric(float64((log+table).Nanoseconds())/ops, "both-ns/op")
+	b.ReportMetric(slices.Min(logs), "log-ns/op")
+	b.ReportMetric(slices.Min(tables), "index-ns/op")
 	b.ReportMetric(median(reads), "read-ns")
 }
 

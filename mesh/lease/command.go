@@ -39,6 +39,9 @@ type Lease struct {
 	// Used is the place in the log of the last grant or renewal. It orders leases
 	// by how long they have been idle, and says nothing of time.
 	Used uint64
+	// Born is the grant that a lease goes back to which was brought from a cluster
+	// that ended; zero of one that was granted as its Token says.
+	Born Birth
 }
 
 // Origin is an incarnation of a replica.
@@ -68,13 +71,13 @@ const (
 	// Generation begins generation Gen, if it is a later one, of Cluster, from what
 	// was agreed up to From.
 	Generation
-	// Bring gives Key to Holder, as Cluster did that ended, with the token Expect: if
-	// it has no lease, and Ended did not say that what Cluster came to up to Expect
-	// is known.
+	// Bring gives Key to Holder, as Cluster did with the token Expect, in a lease
+	// that came here from a cluster that ended: if the workflow has no lease, and it
+	// is not known here what Cluster came to up to Expect.
 	Bring
-	// Ended says that of Cluster, which ended, all is known that it came to up to
-	// Expect. It follows what was brought, in the same proposal, so that a lease is
-	// brought once, whoever else has a copy of it.
+	// Ended says that of Cluster all is known that it came to up to Expect. It
+	// follows what was brought, in the same proposal, so that a lease is brought
+	// once, whoever else has a copy of it.
 	Ended
 	numKinds
 )
@@ -88,7 +91,7 @@ type Command struct {
 	Owner  uint64
 	Origin Origin
 	Gen    uint64
-	// Cluster is the one that begins, or that ended. From is where in the log a
+	// Cluster is the one that begins, or that granted what is brought. From is where in the log a
 	// generation's beginning is; 0 is where the command stands.
 	Cluster Cluster
 	From    uint64

@@ -68,7 +68,7 @@ type Group struct {
 	wasTold advert
 	expire  *Expirer
 	ring    ring
-	brought *legend // of a cluster that ended
+	brought []*legend // of clusters that ended
 	parts   assembly
 	asked   clock.Instant
 	lowAt   clock.Instant
@@ -237,7 +237,7 @@ func (g *Group) loop(ctx context.Context) error {
 		g.lead(now)
 		g.tell(now)
 		g.catchUp(now)
-		g.unpack()
+		g.unpack(now)
 	}
 }
 

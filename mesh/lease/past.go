@@ -2,7 +2,6 @@ package lease
 
 import (
 	"cmp"
-	"math"
 	"slices"
 )
 
@@ -18,23 +17,36 @@ type Begin struct {
 	From    uint64
 }
 
-// End says that of a cluster that ended all is known that it came to up to Known.
+// End says that of a cluster all is known that it came to up to Known.
 type End struct {
 	Cluster Cluster
 	Known   Token
 }
 
+// Birth is a lease's grant by the cluster that gave it first. A lease that is
+// brought from cluster to cluster keeps it, so that whoever knows what became of
+// that grant knows the lease, by whatever way it comes.
+type Birth struct {
+	Cluster Cluster
+	Token   Token
+}
+
 // maxPast and maxEnded bound what is remembered; the oldest goes first.
 const (
 	maxPast  = 64
-	maxEnded = 64
+	maxEnded = 256
 )
 
 func (s *State) begin(c *Command) {
 	from := cmp.Or(c.From, s.index)
 	s.gen = c.Gen
 	s.past = append(s.past, Begin{c.Gen, c.Cluster, from})
-	s.past = slices.Delete(s.past, 0, max(0, len(s.past)-maxPast))
+	if over := len(s.past) - maxPast; over > 0 {
+		for i := range over {
+			s.note(s.part(i))
+		}
+		s.past = slices.Delete(s.past, 0, over)
+	}
 }
 
 // Cluster is the one that agreed on it; 0 for none.
@@ -45,110 +57,65 @@ func (s *State) Cluster() Cluster {
 	return s.past[len(s.past)-1].Cluster
 }
 
-// Shared returns the last grant of another state, which has that past, that may be
-// in s's own log; s knows what became of those up to it.
-func (s *State) Shared(past []Begin) Token {
-	for _, b := range slices.Backward(past) {
-		switch i := slices.Index(s.past, b); {
-		case i == len(s.past)-1 && i >= 0:
-			return Token{b.Gen, math.MaxUint64} // what came later there is of a later generation
-		case i >= 0:
-			return Token{b.Gen, s.past[i+1].From}
-		}
+// part is up to where what a cluster came to counts here, by a part of the past.
+func (s *State) part(i int) End {
+	b := s.past[i]
+	if i+1 == len(s.past) {
+		return End{b.Cluster, Token{b.Gen, s.index}}
 	}
-	return Token{}
+	return End{b.Cluster, Token{b.Gen, s.past[i+1].From}}
 }
 
-// note notes up to where it is known what a cluster came to that ended.
-func (s *State) note(c Cluster, upTo Token) {
+// note notes up to where it is known what a cluster came to.
+func (s *State) note(e End) {
 	for i := range s.ended {
-		if e := &s.ended[i]; e.Cluster == c {
-			if e.Known.Less(upTo) {
-				e.Known = upTo
+		if was := &s.ended[i]; was.Cluster == e.Cluster {
+			if was.Known.Less(e.Known) {
+				was.Known = e.Known
 			}
 			return
 		}
 	}
-	s.ended = append(s.ended, End{c, upTo})
+	s.ended = append(s.ended, e)
 	s.ended = slices.Delete(s.ended, 0, max(0, len(s.ended)-maxEnded))
 }
 
-// known is up to where it is known what a cluster came to that ended.
-func (s *State) known(c Cluster) Token {
-	for _, e := range s.ended {
-		if e.Cluster == c {
-			return e.Known
+// knows is up to where it is known here what a cluster came to: what it granted
+// until then is held here, or was ended.
+func (s *State) knows(c Cluster) (upTo Token) {
+	for i := range s.past {
+		if e := s.part(i); e.Cluster == c && upTo.Less(e.Known) {
+			upTo = e.Known
 		}
 	}
-	return Token{}
+	for _, e := range s.ended {
+		if e.Cluster == c && upTo.Less(e.Known) {
+			upTo = e.Known
+		}
+	}
+	return upTo
+}
+
+// birth is where a lease was granted first. Of one that is older than the past
+// that is remembered, the oldest cluster of that answers for it.
+func (s *State) birth(l *Lease) Birth {
+	if l.Born != (Birth{}) {
+		return l.Born
+	}
+	if len(s.past) == 0 {
+		return Birth{Token: l.Token}
+	}
+	i := slices.IndexFunc(s.past, func(b Begin) bool { return b.Gen == l.Token.Gen })
+	return Birth{s.past[max(i, 0)].Cluster, l.Token}
 }
 
 func (s *State) bring(c *Command) Event {
 	l := s.leases[c.Key]
 	switch {
-	case l != nil, !s.known(c.Cluster).Less(c.Expect):
+	case l != nil, !s.knows(c.Cluster).Less(c.Expect):
 		return s.conflict(l)
 	case len(s.leases) >= maxLeases:
 		return Event{Kind: Full}
 	}
-	return s.grant(c)
-}
-
-// legend is what is known of a cluster that ended.
-type legend struct {
-	cluster Cluster
-	end     Token
-	past    []Begin
-	leases  []Lease
-}
-
-// bring keeps the leases that are known here, to be proposed to the cluster that
-// this one ends for, once what was agreed there is known: the others may have
-// taken this replica for dead meanwhile.
-func (g *Group) bring() {
-	m := g.table.Load()
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	s := m.state
-	g.brought = &legend{Cluster(g.shown.Load()), Token{s.gen, s.index}, slices.Clone(s.past), s.Leases()}
-}
-
-// unpack proposes the leases that were brought along, those that may be in the log
-// here left out: if they are held no more, they were ended since. Workflows that
-// have a lease here keep that.
-func (g *Group) unpack() {
-	old := g.brought
-	if old == nil || Cluster(g.shown.Load()) != g.own.Cluster {
-		return
-	}
-	g.brought = nil
-	m := g.table.Load()
-	m.mu.RLock()
-	shared := m.state.Shared(old.past)
-	m.mu.RUnlock()
-	for _, commands := range old.unpack(shared) {
-		g.Propose(commands...)
-	}
-}
-
-// unpack returns what to propose of leases granted after shared: in the order of
-// their grants, each proposal closed by up to where it goes, which no two grants of
-// one entry are on both sides of.
-func (old *legend) unpack(shared Token) (proposals [][]Command) {
-	leases := slices.DeleteFunc(old.leases, func(l Lease) bool { return !shared.Less(l.Token) })
-	slices.SortFunc(leases, func(a, b Lease) int {
-		return cmp.Or(cmp.Compare(a.Token.Gen, b.Token.Gen), cmp.Compare(a.Token.Index, b.Token.Index))
-	})
-	var commands []Command
-	for i, l := range leases {
-		commands = append(commands, Command{Kind: Bring, Key: l.Key, Expect: l.Token, Holder: l.Holder, Owner: l.Owner, Cluster: old.cluster})
-		if i+1 < len(leases) && len(commands) >= maxBatch && l.Token.Less(leases[i+1].Token) {
-			proposals = append(proposals, append(commands, Command{Kind: Ended, Cluster: old.cluster, Expect: l.Token}))
-			commands = nil
-		}
-	}
-	if shared.Less(old.end) {
-		proposals = append(proposals, append(commands, Command{Kind: Ended, Cluster: old.cluster, Expect: old.end}))
-	}
-	return proposals
+	return s.grant(c, Birth{c.Cluster, c.Expect})
 }

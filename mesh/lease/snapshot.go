@@ -14,13 +14,17 @@ import (
 // A snapshot is a msgpack array: gen, index, leases (key, worker, rank, boot,
 // owner, gen, index, used, …, longest idle first), origins (name, inc, last,
 // heard, fenced, low, …, by name), past (gen, cluster, from, …), ended clusters
-// (cluster, gen, index, …). Equal states have equal bytes.
+// (cluster, gen, index, …), births of leases that were brought (key, cluster, gen,
+// index, …, longest idle first; versions before left them out). Equal states have
+// equal bytes.
 const (
-	snapshotParts = 6
+	snapshotParts = 7
+	leastParts    = 6
 	leaseFields   = 8
 	originFields  = 6
 	beginFields   = 3
 	endFields     = 3
+	birthFields   = 4
 )
 
 // ErrSnapshot says that bytes aren't a snapshot of this version.
@@ -45,8 +49,12 @@ func (s *State) Append(dst []byte) []byte {
 	w.Uint(s.gen)
 	w.Uint(s.index)
 	w.Array(leaseFields * len(s.leases))
-	for _, l := range s.Leases() {
+	leases, brought := s.Leases(), 0
+	for _, l := range leases {
 		l.put(w)
+		if l.Born != (Birth{}) {
+			brought++
+		}
 	}
 	w.Array(originFields * len(s.origins))
 	for _, id := range slices.SortedFunc(maps.Keys(s.origins), func(a, b Origin) int {
@@ -69,6 +77,14 @@ func (s *State) Append(dst []byte) []byte {
 	for _, e := range s.ended {
 		w.Uint(uint64(e.Cluster))
 		putToken(w, e.Known)
+	}
+	w.Array(birthFields * brought)
+	for _, l := range leases {
+		if l.Born != (Birth{}) {
+			w.Data(l.Key[:])
+			w.Uint(uint64(l.Born.Cluster))
+			putToken(w, l.Born.Token)
+		}
 	}
 	return w.Bytes()
 }
@@ -101,8 +117,9 @@ func (s *State) settled() (fenced []Origin, lows []Low) {
 // Restore returns the state that Append wrote. The error is [ErrSnapshot].
 func Restore(b []byte) (*State, error) {
 	s, r := NewState(), wire.NewReader(b)
-	if n := r.Array(1); n != snapshotParts {
-		r.Fail(fmt.Errorf("%d fields, want %d", n, snapshotParts))
+	parts := r.Array(1)
+	if parts < leastParts || parts > snapshotParts {
+		r.Fail(fmt.Errorf("%d fields, want %d to %d", parts, leastParts, snapshotParts))
 	}
 	s.gen, s.index = r.Uint(math.MaxUint32), r.Uint(math.MaxUint64)
 	for range r.Array(leaseFields) {
@@ -134,8 +151,27 @@ func Restore(b []byte) (*State, error) {
 	for range min(r.Array(endFields), maxEnded) {
 		s.ended = append(s.ended, End{Cluster(r.Uint(math.MaxUint64)), readToken(r)})
 	}
+	if parts > leastParts {
+		s.readBirths(r)
+	}
 	if err := r.End(); err != nil {
 		return nil, fmt.Errorf("%w: %d of %d bytes from the end: %w", ErrSnapshot, r.Left(), len(b), err)
 	}
 	return s, nil
+}
+
+// readBirths reads where leases were granted first that were brought.
+func (s *State) readBirths(r *wire.Reader) {
+	for range r.Array(birthFields) {
+		k, born := readKey(r), Birth{Cluster(r.Uint(math.MaxUint64)), readToken(r)}
+		if r.Err() != nil {
+			return
+		}
+		l := s.leases[k]
+		if l == nil || l.Born != (Birth{}) || born == (Birth{}) {
+			r.Fail(errors.New("the birth of no lease, or twice"))
+			return
+		}
+		l.Born = born
+	}
 }

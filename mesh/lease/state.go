@@ -164,7 +164,7 @@ func (s *State) command(c *Command) Event {
 	case Bring:
 		return s.bring(c)
 	case Ended:
-		s.note(c.Cluster, c.Expect)
+		s.note(End{c.Cluster, c.Expect})
 		return Event{Kind: Noted}
 	}
 	return Event{Kind: Ignored}
@@ -182,11 +182,11 @@ func (s *State) acquire(c *Command) Event {
 	}
 	// Of two grants in one entry the later one is of another workflow, or expects
 	// the token of the first, which nobody could know: tokens are unique.
-	return s.grant(c)
+	return s.grant(c, Birth{})
 }
 
-func (s *State) grant(c *Command) Event {
-	l := &Lease{Key: c.Key, Holder: c.Holder, Owner: c.Owner, Token: Token{s.gen, s.index}, Used: s.index}
+func (s *State) grant(c *Command, born Birth) Event {
+	l := &Lease{Key: c.Key, Holder: c.Holder, Owner: c.Owner, Token: Token{s.gen, s.index}, Used: s.index, Born: born}
 	s.put(l)
 	return Event{Kind: Granted, Lease: *l}
 }

@@ -24,7 +24,7 @@ func (g *Group) take(now clock.Instant, s step) {
 	case follow:
 		log.Info("follow another cluster for leases", "cluster", s.to)
 		if g.own.Leads || v != nil && g.watch.lastSeen != nil && now.Sub(g.watch.leader) >= reviveAfter {
-			g.bring()
+			g.bring(now)
 		}
 		g.stopVoter()
 		g.own.Cluster = s.to

@@ -1,10 +1,6 @@
 package lease
 
-import (
-	"time"
-
-	"github.com/rhizome-router/rhizome/clock"
-)
+import "github.com/rhizome-router/rhizome/clock"
 
 // elections tells those without need from others. An election was without need if
 // the leader before it, in the same cluster, was neither dead nor leaving nor cut
@@ -18,13 +14,13 @@ type elections struct {
 	heard  clock.Instant // when it was heard last before
 }
 
-// unheard is for how long a leader may be silent and count as there, times what
-// adverts are rarer by with many replicas.
-const unheard = 3 * advertsEvery
+// unheard is for how many of the times between two adverts a leader may be silent
+// and count as there.
+const unheard = 3
 
 // look is called before the leader of now is noted.
 func (e *elections) look(g *Group, now clock.Instant, v *view) {
-	limit := unheard * time.Duration(1+len(g.peers)/16)
+	limit := unheard * advertPeriod(len(g.peers))
 	if was := g.leader.Load(); v.own.Leads && was != nil && was.cluster == v.own.Cluster && was.term != 0 && was.term < v.own.Term {
 		e.won, e.before, e.heard = now, was.name, was.at
 		if p := g.peers[was.name]; p != nil && p.at > e.heard {

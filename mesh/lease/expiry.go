@@ -18,11 +18,14 @@ type Expirer struct {
 	of    map[Key]*list.Element
 }
 
+// askRevocation is after how long a proposal to revoke, or to fence, counts as lost.
+const askRevocation = 10 * time.Second
+
 type watched struct {
 	key   Key
 	token Token
 	since clock.Instant
-	asked bool // to be revoked
+	asked clock.Instant // when it was to be revoked; 0: it was not
 }
 
 // NewExpirer returns a watch that revokes what was idle for ttl, and the longest
@@ -67,7 +70,8 @@ func (x *Expirer) used(now clock.Instant, l Lease) {
 }
 
 // Due returns what to propose now: a revocation for each lease that was idle for
-// too long or is one too many, each once, at most that many.
+// too long or is one too many, at most that many. What is not revoked then is due
+// again after [askRevocation].
 func (x *Expirer) Due(now clock.Instant, limit int) (revoke []Command) {
 	over := x.order.Len() - x.most
 	for at := x.order.Front(); at != nil && len(revoke) < limit; at = at.Next() {
@@ -76,8 +80,8 @@ func (x *Expirer) Due(now clock.Instant, limit int) (revoke []Command) {
 			break
 		}
 		over--
-		if !w.asked {
-			w.asked = true
+		if w.asked == 0 || now.Sub(w.asked) >= askRevocation {
+			w.asked = max(now, 1)
 			at.Value = w
 			revoke = append(revoke, Command{Kind: Revoke, Key: w.key, Expect: w.token})
 		}

@@ -72,7 +72,7 @@ type Group struct {
 	parts   assembly
 	asked   clock.Instant
 	lowAt   clock.Instant
-	fenced  map[Origin]bool
+	fenced  map[Origin]clock.Instant // when that was proposed, by this leader
 	elected elections
 	checked clock.Instant
 	servers int           // started so far
@@ -138,7 +138,7 @@ func NewGroup(cfg Config, deps Deps) (*Group, error) {
 	g := &Group{
 		cfg: cfg, deps: deps, port: &port{plane: deps.Plane}, rand: clock.Rand(deps.Seed, "lease "+deps.Self),
 		inbox: make(chan inWord, maxInbox), kick: make(chan struct{}, 1), peers: make(map[string]*heardPeer),
-		expire: NewExpirer(cfg.TTL, cfg.MaxLeases), fenced: make(map[Origin]bool), proposals: make(chan []Command, maxIntake),
+		expire: NewExpirer(cfg.TTL, cfg.MaxLeases), fenced: make(map[Origin]clock.Instant), proposals: make(chan []Command, maxIntake),
 		intake: make(chan []byte, maxIntake), gone: make(chan struct{}), owners: newBuckets(cfg.NewPerSecond),
 	}
 	g.news.more, g.reads = make(chan struct{}, 1), make(chan struct{}, maxReads)
@@ -349,10 +349,19 @@ func public(servers []server) []Server {
 	return all
 }
 
+// advertPeriod is how often a replica tells how it stands that has so many peers:
+// more rarely the more there are, but never so that what it told is no news.
+func advertPeriod(peers int) time.Duration {
+	return min(advertsEvery*time.Duration(1+peers/16), freshAdvert-time.Second)
+}
+
 // tell tells the others how this replica stands, when that is due or new.
 func (g *Group) tell(now clock.Instant) {
 	o, w := &g.own, &g.wasTold
-	every := advertsEvery * time.Duration(1+len(g.peers)/16)
+	every := advertPeriod(len(g.peers))
+	if g.own.Leads {
+		every = advertsEvery // by it the others know how fresh their tables are
+	}
 	if now.Sub(g.told) < every && o.Cluster == w.Cluster && o.Server == w.Server && o.Leads == w.Leads && o.Leaving == w.Leaving &&
 		o.YieldTo == w.YieldTo && o.Gen == w.Gen && o.Inc == w.Inc && slices.Equal(o.Servers, w.Servers) {
 		return

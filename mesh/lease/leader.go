@@ -91,8 +91,9 @@ func (g *Group) lead(now clock.Instant) {
 		if p.Alive || p.Left || h == nil || now.Sub(p.Since) < fenceAfter {
 			continue
 		}
-		if dead := (Origin{p.Name, h.Inc}); !g.fenced[dead] {
-			g.fenced[dead] = true
+		dead := Origin{p.Name, h.Inc}
+		if at, asked := g.fenced[dead]; !asked || now.Sub(at) >= askRevocation && !v.machine.fenced(dead) {
+			g.fenced[dead] = now
 			commands = append(commands, Command{Kind: Fence, Origin: dead})
 		}
 	}

@@ -187,6 +187,7 @@ func (c *knowing) look() {
 // saved is a copy that a replica has, and what its cluster knew.
 type saved struct {
 	*legend
+	gen    uint64
 	holds  map[Key]kv.WorkerID
 	grants map[kv.WorkerID]bool
 }
@@ -230,7 +231,7 @@ func TestMergesReviveNothingInCycles(t *testing.T) {
 	})
 }
 
-func (c *knowing) save() *saved { return &saved{c.legend(), c.holders(), maps.Clone(c.grants)} }
+func (c *knowing) save() *saved { return &saved{c.legend(), c.gen, c.holders(), maps.Clone(c.grants)} }
 
 // takes has what a copy holds brought, and checks what comes of it.
 func (c *knowing) takes(t *rapid.T, from *saved) {
@@ -240,8 +241,16 @@ func (c *knowing) takes(t *rapid.T, from *saved) {
 			want[k] = h
 		}
 	}
+	if c.gen <= from.gen { // one that ends waits for that
+		c.log(Command{Kind: Generation, Gen: from.gen + 1, Cluster: c.cluster})
+	}
 	old := *from.legend
 	c.bring(&old)
+	for _, l := range from.leases {
+		if now, ok := c.Lease(l.Key); ok && now.Holder == l.Holder && !c.grants[l.Holder.Target.Worker] && !l.Token.Less(now.Token) {
+			t.Fatalf("cluster %d brought a lease with token %+v, cluster %d gave it %+v: tokens don't grow", old.of, l.Token, c.cluster, now.Token)
+		}
+	}
 	if got := c.holders(); !maps.Equal(got, want) {
 		t.Fatalf("cluster %d has %v with what cluster %d brought, want %v", c.cluster, got, old.of, want)
 	}

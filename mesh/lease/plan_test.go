@@ -100,3 +100,16 @@ func TestLeavingACluster(t *testing.T) {
 		})
 	}
 }
+
+// However many replicas there are, what each told last is news until it tells
+// again.
+func TestAdvertsStayNews(t *testing.T) {
+	for peers := range maxPeers {
+		if p := advertPeriod(peers); p < advertsEvery || p > freshAdvert-advertsEvery {
+			t.Fatalf("with %d peers a replica tells how it stands every %v, and counts as gone after %v", peers, p, freshAdvert)
+		}
+	}
+	if advertsEvery > freshFor/2 {
+		t.Errorf("a leader tells how far it is every %v: tables are certain for %v", advertsEvery, freshFor)
+	}
+}

@@ -165,7 +165,8 @@ func TestFencedProposeNothing(t *testing.T) {
 	}
 }
 
-// TestIdleLeasesAreRevoked by the leader's clock, each once, and those too many.
+// TestIdleLeasesAreRevoked by the leader's clock, and those too many, and again if
+// that was lost.
 func TestIdleLeasesAreRevoked(t *testing.T) {
 	at := func(s float64) clock.Instant { return clock.Instant(0).Add(time.Duration(s * float64(time.Second))) }
 	x := lease.NewExpirer(10*time.Second, 3)
@@ -183,6 +184,11 @@ func TestIdleLeasesAreRevoked(t *testing.T) {
 	if due := x.Due(at(11), 9); len(due) != 0 {
 		t.Errorf("asked twice: %+v", due)
 	}
+	if due := x.Due(at(20), 1); len(due) != 1 || due[0].Key != (lease.Key{2}) {
+		t.Errorf("not asked again when it was lost: %+v", due)
+	}
+	x = lease.NewExpirer(10*time.Second, 3)
+	x.Applied(at(5), []lease.Event{grant(2), grant(1)})
 	x.Applied(at(11), []lease.Event{{Kind: lease.Revoked, Lease: grant(2).Lease}, grant(3), grant(4), grant(5)})
 	if due := x.Due(at(11), 9); len(due) != 1 || due[0].Key != (lease.Key{1}) {
 		t.Errorf("one too many: %+v, want the first to go", due)

@@ -177,6 +177,13 @@ func (m *machine) apply(index uint64, b []byte) entry {
 	return entry{index, b, p.From, p.No, events}
 }
 
+// fenced reports whether an incarnation was killed.
+func (m *machine) fenced(o Origin) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.state.Fenced(o)
+}
+
 // Snapshot is part of raft.FSM.
 func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
 	m.mu.Lock()

@@ -40,6 +40,7 @@ type replica struct {
 	name     string
 	addr     netip.AddrPort
 	endpoint *transport.Endpoint
+	node     *mesh.Node
 	stop     context.CancelFunc
 	done     chan struct{}
 }
@@ -90,6 +91,7 @@ func (p *pond) startAs(name string, addr netip.AddrPort, saved []byte) *replica 
 	if testing.Verbose() {
 		log = slog.New(slog.NewTextHandler(p.t.Output(), nil)).With("replica", r.name)
 	}
+	r.node = node
 	r.Group, err = lease.NewGroup(p.cfg, lease.Deps{Node: node, Self: r.name, Plane: r.endpoint.Raft(), Clock: clock.Real(), Log: log, Seed: uint64(p.started), Saved: saved})
 	if err != nil {
 		p.t.Fatal(err)
@@ -245,6 +247,31 @@ func TestVotersFollowTheFleet(t *testing.T) {
 		p.within(60*time.Second, "three vote again", kept(3))
 		p.end(false, p.all[0], p.all[1])
 		p.within(60*time.Second, "one agrees with itself again", kept(1))
+	})
+}
+
+// TestADeadVoterIsReplacedAtOnce: 3 s after the leader knows of its death another
+// votes in its place.
+func TestADeadVoterIsReplacedAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPond(t, 4)
+		defer p.close()
+		p.within(20*time.Second, "three vote", func() bool { return agreed(3, p.all...) })
+		leader := leaderOf(p.all...)
+		dead := p.all[slices.IndexFunc(p.all, func(r *replica) bool { return r != leader && r.Status().Server != "" })]
+		gone := dead.Status().Server
+		p.end(true, dead)
+		p.within(10*time.Second, "its death is known", func() bool {
+			return slices.ContainsFunc(leader.node.Peers(), func(m mesh.Peer) bool { return m.Name == dead.name && !m.Alive })
+		})
+		took := p.within(10*time.Second, "three others vote", func() bool {
+			return agreed(3, p.all...) && !slices.ContainsFunc(leader.Status().Servers, func(s lease.Server) bool { return s.ID == gone })
+		})
+		if took > 3*time.Second {
+			t.Errorf("replaced %v after its death was known", took)
+		}
+		t.Logf("replaced %v after its death was known", took)
 	})
 }
 

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rhizome-router/rhizome/clock"
 )
 
 // TestVotersPlan: one change at a time, and none that a split could have caused.
@@ -98,6 +100,93 @@ func TestLeavingACluster(t *testing.T) {
 				t.Errorf("plans %+v, want %+v", got, c.want)
 			}
 		})
+	}
+}
+
+// TestRevivalPlan: a new generation begins on the replica that knows most, once a
+// quorum is lost for good, and never beside one that may be there.
+func TestRevivalPlan(t *testing.T) {
+	// This replica is "m", a voter of generation 2 that knows 10 entries; the servers
+	// are its own, then each other's, d being dead.
+	alive := func(name string, gen, index uint64) seen {
+		return seen{name: name, alive: true, heard: true, advert: advert{Cluster: 1, Server: name, Gen: gen, Index: index}}
+	}
+	later, sooner := reviveAfter, reviveAfter-1
+	for name, c := range map[string]struct {
+		voters     string // names of them
+		others     []seen
+		most       int
+		leaderless time.Duration
+		want       doing
+	}{
+		"alone of two":                  {"md", nil, 2, later, begin},
+		"one leader is awaited":         {"md", nil, 2, sooner, nothing},
+		"a majority lives":              {"mad", []seen{alive("a", 2, 9)}, 3, time.Hour, nothing},
+		"half of four live":             {"madd", []seen{alive("a", 2, 9)}, 4, later, begin},
+		"two of five, most in sight":    {"maddd", []seen{alive("a", 2, 9), alive("x", 2, 9)}, 5, later, begin},
+		"two of five, few in sight":     {"maddd", []seen{alive("a", 2, 9)}, 5, reviveFew - 1, nothing},
+		"few in sight for long":         {"maddd", []seen{alive("a", 2, 9)}, 5, reviveFew, begin},
+		"another knows more":            {"madd", []seen{alive("a", 2, 11)}, 4, time.Hour, nothing},
+		"another is of a later one":     {"madd", []seen{alive("a", 3, 1)}, 4, time.Hour, nothing},
+		"as much, with a first name":    {"madd", []seen{alive("a", 2, 10)}, 4, time.Hour, nothing},
+		"as much, with a last name":     {"mzdd", []seen{alive("z", 2, 10)}, 4, later, begin},
+		"what one knows by now is open": {"madd", []seen{{name: "z", alive: true, heard: true, age: freshAdvert + 1, advert: advert{Cluster: 1}}}, 4, time.Hour, nothing},
+	} {
+		v := &view{self: "m", own: advert{Cluster: 1, Server: "m", Gen: 2, Index: 10}, looked: true, others: c.others, most: c.most, leaderless: c.leaderless}
+		for i, r := range c.voters {
+			id := string(r)
+			if r == 'd' {
+				id = fmt.Sprint("d", i)
+			}
+			v.servers = append(v.servers, server{id, true})
+		}
+		if got := v.revive(); got.do != c.want {
+			t.Errorf("%s: it does %d, want %d", name, got.do, c.want)
+		}
+	}
+}
+
+// TestWhichClusterStays: of two that meet the one with more voters, then the
+// longer log, then the later generation; and both sides see it alike.
+func TestWhichClusterStays(t *testing.T) {
+	order := []advert{ // the last stays before all others
+		{Cluster: 9, Voters: 1, Index: 90, Gen: 9},
+		{Cluster: 8, Voters: 2, Index: 5, Gen: 9},
+		{Cluster: 1, Voters: 2, Index: 6, Gen: 1},
+		{Cluster: 2, Voters: 2, Index: 6, Gen: 1},
+		{Cluster: 3, Voters: 2, Index: 6, Gen: 2},
+		{Cluster: 4, Voters: 3, Index: 1, Gen: 1},
+	}
+	for i, a := range order {
+		for j, b := range order {
+			a.Leads, b.Leads = true, true
+			v := &view{self: "a", own: a, others: []seen{{name: "b", alive: true, heard: true, advert: b}}}
+			want := Cluster(0)
+			if j > i {
+				want = b.Cluster
+			}
+			if got := v.outranked(); got != want {
+				t.Errorf("of cluster %d, which meets %d: ends for %d, want %d", a.Cluster, b.Cluster, got, want)
+			}
+		}
+	}
+}
+
+// TestNewLeasesOfAKeyAreBounded: so many in each second, others' apart.
+func TestNewLeasesOfAKeyAreBounded(t *testing.T) {
+	b, now := newBuckets(1000), clock.Instant(1)
+	got := 0
+	for range 4000 { // over 2 s
+		now = now.Add(500 * time.Microsecond)
+		if b.take(now, 7) {
+			got++
+		}
+	}
+	if got < 2900 || got > 3001 { // what a second may have, and then two more
+		t.Errorf("one key got %d leases in 2 s, at 1000 a second", got)
+	}
+	if !b.take(now, 8) {
+		t.Error("another key got none")
 	}
 }
 

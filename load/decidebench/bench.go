@@ -32,6 +32,7 @@ type point struct{ workers, tokens int }
 const (
 	mainWorkers, mainTokens = 1000, 128 << 10
 	callers                 = 256
+	pacedPerSecond          = 5000
 )
 
 // points are both growth curves, and where they meet.
@@ -68,6 +69,10 @@ type Report struct {
 	Concurrent          Row     `json:"concurrent"`
 	Callers             int     `json:"callers"`
 	ConcurrentPerSecond float64 `json:"concurrent_decisions_per_s"`
+	// Paced is while so many callers ask by chance, PacedPerSecond times together:
+	// what they wait for each other then, and not for a processor's time.
+	Paced          Row     `json:"paced"`
+	PacedPerSecond float64 `json:"paced_decisions_per_s"`
 	// CalibrationReadNanos is one read of 64 B at a place that the one before told,
 	// in the same process.
 	CalibrationReadNanos float64 `json:"calibration_read_ns"`
@@ -117,11 +122,16 @@ func (r *Report) measure(ctx context.Context, budget time.Duration, at point, al
 		return err
 	}
 	r.Hashing = row(took, allocs)
-	took, r.ConcurrentPerSecond, err = g.crowd(ctx, callers, 2*budget)
+	took, r.ConcurrentPerSecond, err = g.crowd(ctx, callers, 2*budget, 0)
 	if err != nil {
 		return err
 	}
 	r.Concurrent = row(took, 0)
+	took, r.PacedPerSecond, err = g.crowd(ctx, callers, 2*budget, callers*time.Second/pacedPerSecond)
+	if err != nil {
+		return err
+	}
+	r.Paced = row(took, 0)
 	if g, err = newGround(at.workers, at.tokens, true); err != nil {
 		return fmt.Errorf("bench decisions: prepare texts: %w", err)
 	}

@@ -27,7 +27,7 @@ func TestBenchFillsEveryKey(t *testing.T) {
 		t.Fatalf("rows are %v", all["rows"])
 	}
 	all["row"] = all["rows"].([]any)[0]
-	for _, name := range []string{"row", "hashing", "text", "concurrent"} {
+	for _, name := range []string{"row", "hashing", "text", "concurrent", "paced"} {
 		row := all[name].(map[string]any)
 		for _, key := range []string{"workers", "prompt_tokens", "decide_p50_us", "decide_p99_us"} {
 			if v, ok := row[key].(float64); !ok || v <= 0 {

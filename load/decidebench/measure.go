@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rhizome-router/rhizome/clock"
 	"github.com/rhizome-router/rhizome/prompt"
 	"github.com/rhizome-router/rhizome/route"
 )
@@ -101,8 +102,9 @@ func (g *ground) sample(ctx context.Context, budget time.Duration, hashing bool)
 }
 
 // crowd lets so many callers make decisions at once, each the next as soon as
-// it has one, and returns how long each waited, and how many there were a second.
-func (g *ground) crowd(ctx context.Context, callers int, budget time.Duration) (took []float64, perSecond float64, err error) {
+// it has one or, with a pause, after a time of its own that is so long on average.
+// It returns how long each decision took, and how many there were a second.
+func (g *ground) crowd(ctx context.Context, callers int, budget, pause time.Duration) (took []float64, perSecond float64, err error) {
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	var failed atomic.Pointer[error]
@@ -117,7 +119,9 @@ func (g *ground) crowd(ctx context.Context, callers int, budget time.Duration) (
 		all.Go(func() {
 			var mine []float64
 			var d route.Decision
+			rng := clock.Rand(uint64(who), "bench of callers")
 			for i := 0; (i == 0 || time.Now().Before(until)) && ctx.Err() == nil; i++ {
+				time.Sleep(time.Duration(rng.ExpFloat64() * float64(pause)))
 				t, err := g.place(strconv.Itoa(who), own[who], &d)
 				if err != nil {
 					failed.Store(&err)

@@ -22,6 +22,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 	row(&r.Hashing, "the keys hashed too")
 	row(&r.Text, "text")
 	row(&r.Concurrent, fmt.Sprintf("%d callers at once, %.0f decisions a second", r.Callers, r.ConcurrentPerSecond))
+	row(&r.Paced, fmt.Sprintf("%d callers, %.0f decisions a second", r.Callers, r.PacedPerSecond))
 	t.Flush() // writes to b, which cannot fail
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("write the report: %w", err)

@@ -332,6 +332,9 @@ func (r *Router) FirstByte(d *Decision) {
 
 // Done reports the end of a request. Only the first call of a decision counts.
 func (r *Router) Done(d *Decision, o Outcome) {
+	// Decisions take back the promises that are over by then. Nobody waits for that
+	// here, so the fewer are left to them the better.
+	defer func() { r.deps.Index.Expire(r.deps.Clock.Now()) }()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if d.done {

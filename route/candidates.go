@@ -41,7 +41,7 @@ type preselection struct {
 type picked struct {
 	member int32
 	must   bool
-	micros float64 // its rough price
+	micros float64 // its rough price; 0 until it is known
 }
 
 // shortlist keeps the cheapest of what it is offered, cheapest first.
@@ -108,11 +108,13 @@ func (r *Router) leaveOut(s *search, p *pool, z *sizing) {
 	least := math.Inf(1)
 	for k := range x.order {
 		c := &x.order[k]
-		var hit cost.Hit
-		if h := s.held(p, c.member); h != nil {
-			hit = h.tokens(z)
+		h := s.held(p, c.member)
+		switch {
+		case h != nil:
+			c.micros = p.price(s.now, c.member, &x.asked, h.tokens(z))
+		case c.micros == 0:
+			c.micros = p.price(s.now, c.member, &x.asked, cost.Hit{})
 		}
-		c.micros = p.price(s.now, c.member, &x.asked, hit)
 		least = min(least, c.micros)
 	}
 	x.order = slices.DeleteFunc(x.order, func(c picked) bool { return !c.must && tooDear(c.micros, least) })
@@ -180,7 +182,7 @@ func (r *Router) takeCheapest(now clock.Instant, p *pool, grade fleet.Grade, cla
 			}
 			known = min(known, micros)
 			if taken++; p.entries[i].taken != p.epoch {
-				x.order = append(x.order, picked{member: i, must: taken == 1})
+				x.order = append(x.order, picked{i, taken == 1, micros})
 			} else if taken == 1 {
 				x.order[slices.IndexFunc(x.order, func(c picked) bool { return c.member == i })].must = true
 			}

@@ -179,18 +179,18 @@ func (r *Router) look(now clock.Instant, p *pool, i int32) {
 		p.out(i)
 		return
 	}
-	class := r.constants(m)
-	m.Limits(&class)
-	load := r.roughLoad(now, m, &class)
-	e.ledger = m.Ledger.Changes()
 	at := p.classAt(grade, m.ClassFit)
+	g := &p.grades[grade].classes[at]
+	class := &g.class
+	r.constantsInto(m, class)
+	m.Limits(class)
+	load := r.roughLoad(now, m, class)
+	e.ledger = m.Ledger.Changes()
 	if busy := load.QueuedTokens > 0; e.grade != grade || e.class != at || e.busy != busy {
 		p.out(i)
 		e.grade, e.class, e.busy = grade, at, busy
 		p.grades[grade].members++
 	}
-	g := &p.grades[grade].classes[at]
-	g.class = class
 	stalled := 1 + r.cfg.Weights.PrefillExternality*load.Decoding
 	e.slope, e.pairs = stalled*class.TokenMicros, stalled*class.PairMicros
 	zero := 0.0
@@ -200,7 +200,7 @@ func (r *Router) look(now clock.Instant, p *pool, i int32) {
 	}
 	for t := range typicals {
 		request := cost.Request{PromptTokens: typicalTokens(t), OutputTokens: typicalOutput, Choices: 1}
-		terms := cost.Score(&class, &load, request, cost.Hit{}, r.cfg.Weights)
+		terms := cost.Score(class, &load, request, cost.Hit{}, r.cfg.Weights)
 		e.keys[t] = zero + terms.TotalMicros()
 		terms.QueueMicros = 0
 		e.floors[t] = terms.TotalMicros()

@@ -17,8 +17,8 @@ import (
 const (
 	preselectFrom = 32
 	// perClass is how many are taken of each class of workers, perDepth of those
-	// that hold about equally much of the prompt, and atRandom of all: whoever
-	// looks dear by stale numbers is looked at now and then.
+	// that hold about equally much of the prompt, and atRandom of all, unless they
+	// were too dear when they were looked at last: each is, now and then.
 	perClass, perDepth, atRandom = 8, 4, 4
 	// depths is how finely what workers hold is told apart: by so many parts of
 	// the prompt.
@@ -89,7 +89,9 @@ func (r *Router) preselect(s *search, p *pool, q *Query, z *sizing, request cost
 		least = r.takeCheapest(s.now, p, grade, c, least, q)
 	}
 	for range atRandom {
-		r.take(s.now, p, grade, int32(r.rand.IntN(len(p.members))), q, false)
+		if i := int32(r.rand.IntN(len(p.members))); !tooDear(p.price(s.now, i, &x.asked, cost.Hit{}), least) {
+			r.take(s.now, p, grade, i, q, false)
+		}
 	}
 	r.leaveOut(s, p, z)
 	slices.SortFunc(x.order, func(a, b picked) int { return cmp.Compare(a.member, b.member) })

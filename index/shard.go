@@ -43,7 +43,7 @@ const (
 	maxPassed   = 1<<(32-passedShift) - 1
 
 	// A shard grows when its buckets hold more than maxFill hundredths of a block
-	// each, mostly by a quarter: at the worst 0.70 of the cells are used then.
+	// each.
 	maxFill = 88 * bucketCells
 )
 
@@ -206,13 +206,14 @@ func (sh *shard) add(at place, h holder, b *common) bool {
 	return true
 }
 
-// larger returns how many buckets a table of n gets that is full. That of many
-// blocks grows by little, so that little of it is empty.
+// larger returns how many buckets a table of n gets that is full, at least. Those of
+// many blocks grow by little, so that little of them is empty: with what the
+// allocator adds, a block takes no more than 16 B.
 func larger(n int) int {
 	if n < 32 {
 		return n + n/2 + 2
 	}
-	return n + n/4
+	return n + n/8
 }
 
 // put puts a block where there is room for it.

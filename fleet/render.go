@@ -50,6 +50,20 @@ func (m *Member) SetRenderClass(model string, class uint64, slot index.Slot, unt
 	return changed
 }
 
+// LastRenderClass returns the render class that a member last was of, for whatever
+// cache and whether or not that still holds; 0 for none. It changes only where
+// [Member.SetRenderClass] says so.
+func (m *Member) LastRenderClass(model string) uint64 {
+	if p := m.rendered.list.Load(); p != nil {
+		for i := range *p {
+			if (*p)[i].model == model {
+				return (*p)[i].class
+			}
+		}
+	}
+	return 0
+}
+
 // RenderClass returns the render class of a model at an instant, for a cache in
 // a slot; 0 where it is not known.
 func (m *Member) RenderClass(model string, slot index.Slot, now clock.Instant) uint64 {

@@ -78,8 +78,6 @@ type heardShare struct {
 func (m *Member) HearShare(p *Peer, s Share) {
 	m.peers.mu.Lock()
 	defer m.peers.mu.Unlock()
-	m.changes.Add(1)
-	defer func() { m.peers.peers.Store(int32(len(m.peers.from))) }()
 	i, known := slices.BinarySearchFunc(m.peers.from, p, func(h heardShare, p *Peer) int { return h.peer.compare(p) })
 	switch {
 	case known && s == (Share{}):
@@ -89,6 +87,8 @@ func (m *Member) HearShare(p *Peer, s Share) {
 	case s != (Share{}):
 		m.peers.from = slices.Insert(m.peers.from, i, heardShare{p, s})
 	}
+	m.peers.peers.Store(int32(len(m.peers.from)))
+	m.changes.Add(1) // who counts it sees what changed
 }
 
 // PeerShare returns what the other replicas have in flight on the member

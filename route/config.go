@@ -32,7 +32,7 @@ type Config struct {
 	// once. Until then what its load costs counts up to 10 times. Default 30 s.
 	SlowStart time.Duration `yaml:"slow_start"`
 	// Explained is how many decisions can be explained afterwards, 1 to 1
-	// million. Default 4096.
+	// million; each takes 7 kB at most. Default 4096.
 	Explained int `yaml:"explained" config:"fixed"`
 	// TierGate trusts hits on a lower tier less while its link is congested
 	// (AIMD on its utilisation, see cost.Gate). Off by default.

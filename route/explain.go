@@ -212,12 +212,16 @@ type ring struct {
 	entries []remembered
 	next    int
 	at      map[string]int
-	// weighed has room for the candidates of all entries, one behind the other:
-	// memory that was not in use for so long is written fastest in order. Where an
-	// entry's begin comes round again, the entry has been overwritten.
-	weighed []weighed
-	free    int // from where on the next are put
+	// slabs have room for the candidates of slabEntries entries each, one behind the
+	// other: memory that was not in use for so long is written fastest in order. There
+	// is one more than entries fill, so that what a slab had before has been
+	// overwritten when its turn comes again.
+	slabs [][]weighed
+	slab  int // that the next are put into
+	free  int // from there on
 }
+
+const slabEntries = 256
 
 // remembered is an explanation with its candidates, and the memory of its tie.
 type remembered struct {
@@ -227,18 +231,17 @@ type remembered struct {
 }
 
 func newRing(size int) *ring {
-	return &ring{entries: make([]remembered, size), at: make(map[string]int, size)}
+	slabs := (size+slabEntries-1)/slabEntries + 1
+	return &ring{entries: make([]remembered, size), at: make(map[string]int, size), slabs: make([][]weighed, slabs)}
 }
 
 // spare is memory for the candidates of what put takes next.
 func (r *ring) spare() []weighed {
-	if r.weighed == nil {
-		r.weighed = make([]weighed, mostWeighed*(len(r.entries)+1))
+	slab := &r.slabs[r.slab]
+	if *slab == nil {
+		*slab = make([]weighed, mostWeighed*min(slabEntries, len(r.entries)))
 	}
-	if r.free+mostWeighed > len(r.weighed) {
-		r.free = 0
-	}
-	return r.weighed[r.free : r.free : r.free+mostWeighed]
+	return (*slab)[r.free : r.free : r.free+mostWeighed]
 }
 
 // put remembers an explanation whose candidates are in spare.
@@ -255,6 +258,9 @@ func (r *ring) put(e Explanation, all []weighed) {
 	r.free += len(all)
 	r.at[e.ID] = r.next
 	r.next = (r.next + 1) % len(r.entries)
+	if r.next%slabEntries == 0 {
+		r.slab, r.free = (r.slab+1)%len(r.slabs), 0
+	}
 }
 
 func (r *ring) get(id string) (Explanation, bool) {

@@ -52,7 +52,7 @@ type search struct {
 	mark    index.Mark
 	deepest prompt.Known       // most that is known of a text's tokens on one of them
 	blank   matched            // scratch
-	hitOf   []int32            // scratch of matchTextBy: which hit is whose, from 1 on
+	hitOf   []int32            // scratch of matchText: which hit is whose, from 1 on
 	found   []index.Hit        // scratch
 	bySlot  map[index.Slot]int // scratch
 	fit     []*fleet.Member    // scratch
@@ -191,11 +191,7 @@ func (r *Router) holdersBy(s *search, p *prompt.Request) (all bool) {
 	if len(p.Tokens) == 0 {
 		return r.matchText(s, p)
 	}
-	for k, b := range s.seats.blocks {
-		form := b.form(p)
-		if slices.ContainsFunc(s.seats.blocks[:k], func(o blocks) bool { return o.form(p) == form }) {
-			continue
-		}
+	for form := range s.seats.forms(p) {
 		s.found = r.deps.Index.Match(p.TokenKeys(form), s.found[:0])
 		for j := range s.found {
 			i := s.seats.at(s.found[j].Slot)

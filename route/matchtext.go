@@ -1,6 +1,7 @@
 package route
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/rhizome-router/rhizome/index"
@@ -15,11 +16,7 @@ func (r *Router) matchText(s *search, p *prompt.Request) (all bool) {
 	all = true
 	s.hitOf = slices.Grow(s.hitOf[:0], len(s.view.Members))[:len(s.view.Members)]
 	for _, class := range r.classesOf(s, p.Model) {
-		for k, b := range s.seats.blocks {
-			form := b.form(p)
-			if slices.ContainsFunc(s.seats.blocks[:k], func(o blocks) bool { return o.form(p) == form }) {
-				continue
-			}
+		for form := range s.seats.forms(p) {
 			known := r.deps.Learned.Find(p, class, form)
 			s.note(known)
 			s.found = r.deps.Index.Match(known.Keys, s.found[:0])
@@ -86,35 +83,36 @@ func (r *Router) findSent(s *search, keys []kv.Key) (all bool) {
 	return all
 }
 
-// renderings are the render classes that the members of models were of, when so
-// many changes of classes had been.
+// renderings are the render classes that the members of models last were of, when
+// so many changes of classes had been.
 type renderings struct {
 	changes uint64
 	classes map[string][]prompt.Class // by model
 }
 
 // classesOf returns the render classes of those that serve a model, and perhaps
-// some that none is of any more.
+// some that none is of any more: whether a class holds now changes with time, and
+// with caches, of which nobody is told.
 func (r *Router) classesOf(s *search, model string) []prompt.Class {
 	if r.deps.Learned == nil {
 		return nil
 	}
 	changes, old := r.deps.Learned.ClassChanges(), s.seats.renderings.Load()
-	fresh := &renderings{changes: changes, classes: make(map[string][]prompt.Class)}
-	if old != nil && old.changes == changes {
+	current := old != nil && old.changes == changes
+	if current {
 		if classes, ok := old.classes[model]; ok {
 			return classes
-		}
-		for m, classes := range old.classes { // order-free: a map
-			fresh.classes[m] = classes
 		}
 	}
 	var classes []prompt.Class
 	for _, m := range s.members {
-		class := prompt.Class(m.RenderClass(model, m.CacheAt().Slot, s.now))
-		if class != 0 && !slices.Contains(classes, class) {
+		if class := prompt.Class(m.LastRenderClass(model)); class != 0 && !slices.Contains(classes, class) {
 			classes = append(classes, class)
 		}
+	}
+	fresh := &renderings{changes: changes, classes: make(map[string][]prompt.Class)}
+	if current {
+		maps.Copy(fresh.classes, old.classes)
 	}
 	fresh.classes[model] = classes
 	s.seats.renderings.Store(fresh)

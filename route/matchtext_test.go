@@ -54,12 +54,16 @@ func TestHoldersOfTextsAreThoseOfALookAtAll(t *testing.T) {
 		}
 		for step := range 30 {
 			h.clock.Advance(reseatEvery)
-			m, p := h.members[rng.IntN(len(h.members))], chat(heads[rng.IntN(2)], strings.Repeat(fmt.Sprint("question ", rng.IntN(3)), 900))
+			i := rng.IntN(len(h.members))
+			m, p := h.members[i], chat(heads[rng.IntN(2)], strings.Repeat(fmt.Sprint("question ", rng.IntN(3)), 900))
 			c := m.Cache()
-			switch rng.IntN(6) {
+			switch rng.IntN(7) {
 			case 0: // another kind of cache, or one of which no events tell
 				c.BlockTokens, c.Known = []int{blockTokens, 2 * blockTokens, 0}[rng.IntN(3)], []fleet.Known{fleet.ByEvents, fleet.BySent}[rng.IntN(2)]
 				m.SetCache(c)
+				if seats := h.seats.Load(); seats != nil {
+					seats.check(int32(i)) // as at its turn
+				}
 			case 1: // restarted
 				h.index.Drop(c.Slot)
 				h.deps.Approx.Drop(c.Slot)
@@ -70,6 +74,12 @@ func TestHoldersOfTextsAreThoseOfALookAtAll(t *testing.T) {
 				h.deps.Approx.Touch(c.Slot, keys[:1+rng.IntN(len(keys))], m.Clock(&c))
 			case 3:
 				m.SetOutdated(rng.IntN(4) == 0)
+			case 4: // what all told ends soon
+				for _, o := range h.members {
+					if o.SetRenderClass("m", 1, o.Cache().Slot, h.clock.Now().Add(reseatEvery/2)) {
+						h.deps.Learned.ClassChanged()
+					}
+				}
 			default:
 				class := rng.IntN(3)
 				if m.SetRenderClass("m", uint64(class), c.Slot, h.clock.Now().Add(time.Hour)) {

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"iter"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -33,6 +34,18 @@ type blocks struct {
 
 func (b blocks) form(p *prompt.Request) prompt.Form {
 	return prompt.Form{BlockTokens: b.tokens, SaltInRoot: b.saltInRoot && p.Salt != ""}
+}
+
+// forms yields in what forms a prompt's keys are needed, each once.
+func (s *seats) forms(p *prompt.Request) iter.Seq[prompt.Form] {
+	return func(yield func(prompt.Form) bool) {
+		for k, b := range s.blocks {
+			form := b.form(p)
+			if !slices.ContainsFunc(s.blocks[:k], func(o blocks) bool { return o.form(p) == form }) && !yield(form) {
+				return
+			}
+		}
+	}
 }
 
 // blocksOf returns in what blocks a cache is, if events tell of it.

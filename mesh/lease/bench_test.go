@@ -14,7 +14,7 @@ import (
 func TestBench(t *testing.T) {
 	t.Parallel()
 	last := 0.0
-	r, err := lease.Bench(t.Context(), lease.BenchConfig{Grants: 300 * time.Millisecond, Idle: 100 * time.Millisecond, Failovers: 1, Progress: func(share float64) { last = share }})
+	r, err := lease.Bench(t.Context(), lease.BenchConfig{Grants: 2 * time.Second, Idle: 100 * time.Millisecond, Failovers: 1, Progress: func(share float64) { last = share }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,9 +29,10 @@ const (
 	bringAgain = 2 * time.Second
 )
 
-// newLegend returns what a state knows, to be told to another cluster.
+// newLegend returns what a state knows, to be told to another cluster once it is
+// sorted.
 func newLegend(of Cluster, s *State) *legend {
-	old := &legend{of: of, leases: s.Leases()}
+	old := &legend{of: of, leases: make([]Lease, 0, len(s.leases))}
 	ends := make(map[Cluster]Token)
 	known := func(e End) {
 		if ends[e.Cluster].Less(e.Known) {
@@ -44,19 +45,24 @@ func newLegend(of Cluster, s *State) *legend {
 	for _, e := range s.ended {
 		known(e)
 	}
-	for i := range old.leases {
-		l := &old.leases[i]
-		l.Born = s.birth(l)
-		known(End{l.Born.Cluster, l.Born.Token})
+	for _, l := range s.leases { // order-free: to be sorted
+		born := *l
+		born.Born = s.birth(l)
+		known(End{born.Born.Cluster, born.Born.Token})
+		old.leases = append(old.leases, born)
 	}
-	slices.SortFunc(old.leases, func(a, b Lease) int {
-		return cmp.Or(cmp.Compare(a.Born.Cluster, b.Born.Cluster), cmp.Compare(a.Born.Token.Gen, b.Born.Token.Gen), cmp.Compare(a.Born.Token.Index, b.Born.Token.Index))
-	})
-	for c, upTo := range ends { // order-free: sorted below
+	for c, upTo := range ends { // order-free: to be sorted
 		old.ends = append(old.ends, End{c, upTo})
 	}
-	slices.SortFunc(old.ends, func(a, b End) int { return cmp.Compare(a.Cluster, b.Cluster) })
 	return old
+}
+
+func (old *legend) sort() {
+	slices.SortFunc(old.leases, func(a, b Lease) int {
+		return cmp.Or(cmp.Compare(a.Born.Cluster, b.Born.Cluster), cmp.Compare(a.Born.Token.Gen, b.Born.Token.Gen), cmp.Compare(a.Born.Token.Index, b.Born.Token.Index),
+			slices.Compare(a.Key[:], b.Key[:]))
+	})
+	slices.SortFunc(old.ends, func(a, b End) int { return cmp.Compare(a.Cluster, b.Cluster) })
 }
 
 // bring keeps the leases that are known here, to be proposed to the cluster that
@@ -65,8 +71,9 @@ func newLegend(of Cluster, s *State) *legend {
 func (g *Group) bring(now clock.Instant) {
 	m, of := g.table.Load(), Cluster(g.shown.Load())
 	m.mu.RLock()
-	defer m.mu.RUnlock()
 	old := newLegend(of, m.state)
+	m.mu.RUnlock()
+	old.sort()
 	old.until = now.Add(g.cfg.TTL)
 	g.brought = append(slices.DeleteFunc(g.brought, func(o *legend) bool { return o.of == of }), old)
 	g.brought = slices.Delete(g.brought, 0, max(0, len(g.brought)-maxLegends))

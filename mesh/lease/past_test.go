@@ -52,7 +52,11 @@ func (f *fork) began(cluster Cluster, gen uint64) *fork {
 }
 
 // legend is what is brought of it, as it is now.
-func (f *fork) legend() *legend { return newLegend(f.cluster, f.State) }
+func (f *fork) legend() *legend {
+	old := newLegend(f.cluster, f.State)
+	old.sort()
+	return old
+}
 
 // bring has all of a legend proposed and agreed on.
 func (f *fork) bring(old *legend) {

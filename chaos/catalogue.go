@@ -104,16 +104,19 @@ func replicaScenarios() []Scenario {
 			}
 		}),
 		scenario("pause", "a replica stands still for 8 s, longer than a lease lives", pureReal, func(s *Scenario) {
-			s.Bounds.Regret = 4
 			s.Faults = []Fault{{Kind: Pause, At: 20 * second, For: 8 * second, A: []int{0}}}
 		}),
 		scenario("restart-all", "all replicas restart within a second, at new addresses", everywhere, func(s *Scenario) {
-			s.Bounds.Regret = 4
+			s.Bounds.Regret = 3
 			s.Faults = []Fault{{Kind: Crash, At: 20 * second, For: 2 * second, A: []int{0, 1, 2}}}
 		}),
 		scenario("restart-empty", "all replicas are killed at once and stay away for 15 s; nothing is on their disks", everywhere, func(s *Scenario) {
-			s.Bounds.Regret = 5
+			s.Bounds.Regret = 4
 			s.Faults = []Fault{{Kind: Crash, At: 20 * second, For: 15 * second, A: []int{0, 1, 2}}}
+		}),
+		scenario("restart-kept", "all replicas are killed at once when each has saved its state, and restart with that, at new addresses", []Place{Bubble, Real}, func(s *Scenario) {
+			s.Duration = 95 * second
+			s.Faults = []Fault{{Kind: Crash, At: 70 * second, For: 2 * second, A: []int{0, 1, 2}, Keep: true}}
 		}),
 		scenario("feed-owner", "a worker restarts, and while its log is copied around the replicas that read it are killed", everywhere, func(s *Scenario) {
 			s.Quick = true
@@ -154,7 +157,6 @@ func workerScenarios() []Scenario {
 			s.Faults = []Fault{{Kind: EventGap, At: 20 * second, For: 3 * second, A: []int{0, 1}}}
 		}),
 		scenario("slow-worker", "a third of the workers runs at a quarter of its speed for 20 s", pureReal, func(s *Scenario) {
-			s.Bounds.Regret = 4
 			s.Faults = []Fault{{Kind: Slow, At: 20 * second, For: 20 * second, A: []int{0, 1}, Amount: 4}}
 		}),
 	}

@@ -12,7 +12,7 @@ import (
 // time. What replicas' tables show is no other lease than was granted.
 func leasesLinear() Checker {
 	const name = "leases"
-	return Checker{name, "the history of each lease is linearizable, its tokens grow, and tables show what was granted", func(_ *Scenario, h *History) []Violation {
+	return Checker{name, "the history of each lease is linearizable, its tokens grow, and tables show what was granted", func(s *Scenario, h *History) []Violation {
 		f := findings{name: name}
 		clusters, done := byCluster(h.Leases)
 		for _, c := range clusters {
@@ -30,6 +30,11 @@ func leasesLinear() Checker {
 			}
 		}
 		f.compareSeen(h)
+		for i := range s.Faults {
+			if x := &s.Faults[i]; x.Keep {
+				f.compareKept(h, x)
+			}
+		}
 		if len(h.Leases) == 0 && h.Place != Pure { // which has no agreement
 			f.add(h.End, "no lease was seen")
 		}
@@ -67,4 +72,31 @@ func (f *findings) compareSeen(h *History) {
 		}
 		granted[g], latest[p] = op.Lease, op.Lease.Token
 	}
+}
+
+// compareKept looks whether what replicas saved before they all crashed is known
+// after: a lease is seen again, or a cluster comes from one of before.
+func (f *findings) compareKept(h *History, x *Fault) {
+	type known struct {
+		key   string
+		lease Lease
+	}
+	former, leases := make(map[uint64]bool), make(map[known]bool)
+	for i := range h.Leases {
+		if op := &h.Leases[i]; op.Return < x.At && !op.Unknown {
+			former[op.Cluster], leases[known{op.Key, op.Lease}] = true, true
+		}
+	}
+	for i := range h.Leases {
+		op := &h.Leases[i]
+		if op.Call >= x.End() && op.Kind == Seen && leases[known{op.Key, op.Lease}] {
+			return
+		}
+	}
+	for _, c := range h.Clusters {
+		if !former[c.Cluster] && slices.ContainsFunc(c.Past, func(b LeaseBegin) bool { return former[b.Cluster] }) {
+			return
+		}
+	}
+	f.add(x.End(), "nothing is known of the leases that were saved before the crash")
 }

@@ -118,6 +118,10 @@ func TestCheckersCatch(t *testing.T) {
 		{"leases", "no order", func(_ *Scenario, h *History) { // granted beside one that is held
 			h.Leases = append(h.Leases, LeaseOp{Key: "k", Kind: Acquire, Call: 3 * second, Return: 3 * second, OK: true, Gives: 13, Lease: Lease{13, Token{1, 5}}, Cluster: 7, Index: 5})
 		}},
+		{"leases", "nothing is known of the leases", func(s *Scenario, h *History) {
+			s.Faults = append(s.Faults, Fault{Kind: Crash, At: 10 * second, For: second, A: []int{0}, Keep: true})
+			h.Clusters = append(h.Clusters, LeaseCluster{8, []LeaseBegin{{Cluster: 8}}})
+		}},
 		{"leases", "where it comes from", func(_ *Scenario, h *History) { h.Clusters = nil }},
 		{"leases", "in another", func(_ *Scenario, h *History) {
 			h.Leases = append(h.Leases, LeaseOp{Client: 4, Key: "k", Kind: Seen, OK: true, Lease: Lease{13, Token{1, 4}}, Cluster: 7})

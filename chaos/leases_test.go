@@ -10,7 +10,7 @@ import (
 // copy of it up to index 2, 8.
 func judged(ops ...LeaseOp) []Violation {
 	h := &History{Leases: ops, Clusters: []LeaseCluster{{7, []LeaseBegin{{Cluster: 7}}}, {8, []LeaseBegin{{Cluster: 7}, {8, 2}}}}}
-	return leasesLinear().Check(nil, h)
+	return leasesLinear().Check(new(Scenario), h)
 }
 
 func acquired(at int64, key string, gives uint64, expect, token Token, cluster uint64) LeaseOp {

@@ -57,7 +57,7 @@ type FaultKind string
 // The faults. What A, B, Amount, Length and Period of a Fault mean is said
 // beside each. Replicas and workers are numbers from 0.
 const (
-	Crash     FaultKind = "crash"     // replicas A are killed at once; at the end of For each starts anew: another boot, another address, nothing on disk
+	Crash     FaultKind = "crash"     // replicas A are killed at once; at the end of For each starts anew: another boot, another address, and nothing on disk unless Keep
 	Pause     FaultKind = "pause"     // replicas A stand still (SIGSTOP) for For
 	Slow      FaultKind = "slow"      // workers A run at 1/Amount of their speed
 	Cut       FaultKind = "cut"       // no packet between replicas A and B, either way; B empty: all others
@@ -99,6 +99,8 @@ type Fault struct {
 	// Leader has a crash meet whoever leads the agreement on leases then; A, one
 	// replica, is who it meets while nobody does.
 	Leader bool `json:"leader,omitempty"`
+	// Keep leaves replicas that crash what they saved, which they do once a minute.
+	Keep bool `json:"keep,omitempty"`
 }
 
 // End is when a fault is over; for one that is for good, when it begins.
@@ -112,6 +114,9 @@ func (f *Fault) String() string {
 	}
 	if f.A != nil {
 		s += fmt.Sprint(" ", f.A)
+	}
+	if f.Keep {
+		s += ", what they saved is kept"
 	}
 	if f.B != nil {
 		s += fmt.Sprint(" | ", f.B)
@@ -222,6 +227,8 @@ func (f *Fault) validate(s *Scenario) error {
 		return fmt.Errorf("from %v for %v is not within the scenario", f.At, f.For)
 	case f.Leader && (f.Kind != Crash || len(f.A) != 1):
 		return fmt.Errorf("it can't meet who leads: that is for a crash of one")
+	case f.Keep && f.Kind != Crash:
+		return fmt.Errorf("only a crash leaves what was saved")
 	case f.Kind == Flap && f.Period <= 0:
 		return fmt.Errorf("it needs a period")
 	case (f.Kind == Loss || f.Kind == Duplicate || f.Kind == Reorder || f.Kind == EventLoss) && (f.Amount <= 0 || f.Amount > 1):

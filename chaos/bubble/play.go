@@ -121,6 +121,7 @@ func (w *world) play() {
 		if w.now() >= next {
 			for _, p := range w.places {
 				w.h.Samples = append(w.h.Samples, w.sample(p))
+				w.save(p)
 			}
 			w.lead()
 			next = max(next, w.now()) + sampleEvery

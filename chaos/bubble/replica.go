@@ -25,11 +25,13 @@ import (
 type place struct {
 	n, life int
 	up      *replica // nil while there is none
+	saved   []byte   // its copy of the leases, where that is kept
 }
 
 // replica is one life.
 type replica struct {
 	name     string
+	saves    time.Time // next
 	endpoint *transport.Endpoint
 	node     *mesh.Node
 	leases   *lease.Group
@@ -55,7 +57,7 @@ func (w *world) start(p *place) {
 	w.tellNetwork()
 	cfg := mesh.Config{Transport: transport.Config{Cluster: "chaos", Secrets: []string{strings.Repeat("0123456789abcdef", 3)}},
 		Peers: []string{fmt.Sprintf("%s:%d", replicasName, meshPort)}}
-	r := &replica{name: fmt.Sprintf("r%d-%03d", p.n, p.life), done: make(chan error, 1), missing: make(map[crdt.StreamID]crdt.Range)}
+	r := &replica{name: fmt.Sprintf("r%d-%03d", p.n, p.life), saves: time.Now().Add(saveEvery), done: make(chan error, 1), missing: make(map[crdt.StreamID]crdt.Range)}
 	seed, log := w.seed*1000+uint64(p.n*100+p.life), slog.New(slog.DiscardHandler)
 	var err error
 	if r.endpoint, err = w.net.Listen(p.address().String(), cfg.Transport, transport.Options{Boot: r.name}); err != nil {
@@ -64,7 +66,7 @@ func (w *world) start(p *place) {
 	if r.node, err = mesh.New(cfg, mesh.Deps{Endpoint: r.endpoint, Clock: clock.Real(), Log: log, Seed: seed, Lookup: w.lookup}); err != nil {
 		w.t.Fatal(err)
 	}
-	r.leases, err = lease.NewGroup(lease.Config{TTL: chaos.LeaseTTL}, lease.Deps{Node: r.node, Self: r.name, Plane: r.endpoint.Raft(), Clock: clock.Real(), Log: log, Seed: seed})
+	r.leases, err = lease.NewGroup(lease.Config{TTL: chaos.LeaseTTL}, lease.Deps{Node: r.node, Self: r.name, Plane: r.endpoint.Raft(), Clock: clock.Real(), Log: log, Seed: seed, Saved: p.saved})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -73,6 +75,21 @@ func (w *world) start(p *place) {
 	go func() { r.done <- w.live(ctx, r) }()
 	p.up = r
 	w.tellRunning()
+}
+
+// saveEvery is how often replicas save their state.
+const saveEvery = time.Minute
+
+// save has a replica save what it does from time to time, if that is kept.
+func (w *world) save(p *place) {
+	if r := p.up; r != nil && w.keeps() && !time.Now().Before(r.saves) {
+		p.saved, r.saves = r.leases.Save(), time.Now().Add(saveEvery)
+	}
+}
+
+// keeps reports whether what replicas save outlives them.
+func (w *world) keeps() bool {
+	return slices.ContainsFunc(w.s.Faults, func(f chaos.Fault) bool { return f.Keep })
 }
 
 // tellRunning lets clients know which replicas there are.

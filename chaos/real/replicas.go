@@ -44,6 +44,7 @@ type replica struct {
 type variant struct {
 	tunnel bool // the mesh runs over the switch
 	disk   bool // replicas keep their state, on a small disk
+	keep   bool // they keep it from one life to the next
 	files  bool // certificates come from files
 }
 
@@ -54,6 +55,8 @@ func variantOf(s *chaos.Scenario) (v variant) {
 			v.tunnel = true
 		case chaos.DiskFull, chaos.DiskSlow:
 			v.disk = true
+		case chaos.Crash:
+			v.keep = v.keep || s.Faults[i].Keep
 		case chaos.Expiry, chaos.Expired:
 			v.files = true
 		}
@@ -120,7 +123,7 @@ func (r *replica) config(c *cluster) string {
 		fmt.Fprintf(&b, "  secrets: [\"file:%s\"]\n", filepath.Join(c.dir, "secret"))
 	}
 	fmt.Fprintf(&b, "leases:\n  ttl: %v\n", chaos.LeaseTTL)
-	if r.variant.disk {
+	if r.variant.disk || r.variant.keep {
 		fmt.Fprintf(&b, "state:\n  dir: %s\n", r.stateDir())
 	}
 	b.WriteString("workers:\n")
@@ -135,7 +138,7 @@ func (r *replica) stateDir() string { return filepath.Join(r.dir, "state") }
 const clusterName = "chaos"
 
 // begin starts the next life of a replica: a new boot at a new address, with
-// nothing on its disk.
+// nothing on its disk but where what was saved is kept.
 func (c *cluster) begin(r *replica) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -153,6 +156,11 @@ func (c *cluster) begin(r *replica) error {
 		return err
 	}
 	args := []string{c.binary, "serve", "--config", name}
+	if r.variant.keep {
+		if err := os.MkdirAll(r.stateDir(), 0o700); err != nil {
+			return err
+		}
+	}
 	if r.variant.disk {
 		// The mount is of the child's own namespace of mounts, and goes with it.
 		if err := os.MkdirAll(r.stateDir(), 0o700); err != nil {

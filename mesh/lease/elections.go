@@ -14,13 +14,12 @@ type elections struct {
 	heard  clock.Instant // when it was heard last before
 }
 
-// unheard is for how many of the times between two adverts a leader may be silent
-// and count as there.
-const unheard = 3
+// unheard is for how long a leader may be silent and count as there; one that leads
+// no more tells that at once.
+const unheard = 3 * advertsEvery
 
 // look is called before the leader of now is noted.
 func (e *elections) look(g *Group, now clock.Instant, v *view) {
-	limit := unheard * advertPeriod(len(g.peers))
 	if was := g.leader.Load(); v.own.Leads && was != nil && was.cluster == v.own.Cluster && was.term != 0 && was.term < v.own.Term {
 		e.won, e.before, e.heard = now, was.name, was.at
 		if p := g.peers[was.name]; p != nil && p.at > e.heard {
@@ -33,14 +32,14 @@ func (e *elections) look(g *Group, now clock.Instant, v *view) {
 	p := g.peers[e.before]
 	switch {
 	case e.before == g.deps.Self:
-		if e.won.Sub(e.heard) < limit {
+		if e.won.Sub(e.heard) < unheard {
 			g.counts.spurious.Add(1)
 		}
 	case p != nil && p.at > e.won:
-		if p.at.Sub(e.heard) < limit && !p.Leaving {
+		if p.at.Sub(e.heard) < unheard && !p.Leaving {
 			g.counts.spurious.Add(1)
 		}
-	case now.Sub(e.won) < limit:
+	case now.Sub(e.won) < unheard:
 		return
 	}
 	e.won = 0

@@ -14,7 +14,8 @@ import (
 // is none.
 type Cluster uint64
 
-// advert is what a replica tells all others of itself, twice a second.
+// advert is what a replica tells all others of itself: a leader twice a second,
+// others in large fleets more rarely.
 type advert struct {
 	Cluster Cluster // that it votes in, or follows; 0 for none
 	Gen     uint64  // of its copy

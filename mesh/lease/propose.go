@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// maxBatch bounds the commands of a proposal.
+	// maxBatch is how many commands of different callers one proposal takes.
 	maxBatch = 512
 	// proposalLife is how long a proposal waits for a leader.
 	proposalLife = time.Second

@@ -249,7 +249,12 @@ func (b *base) more(i uint32, t kv.Tier, emit func(index.Change)) {
 }
 
 func (b *base) less(i uint32, t kv.Tier, emit func(index.Change)) {
-	if !b.at(i).on(t) {
+	p := b.at(i)
+	if !p.on(t) {
+		return
+	}
+	if p.alone(t) {
+		b.last(i, p, t, emit)
 		return
 	}
 	e := b.load(i)
@@ -258,6 +263,25 @@ func (b *base) less(i uint32, t kv.Tier, emit func(index.Change)) {
 		n = 0
 	}
 	b.set(i, &e, t, n, emit)
+}
+
+// last is set for the only copy of entry i, which is at p and alone there.
+func (b *base) last(i uint32, p *packed, t kv.Tier, emit func(index.Change)) {
+	e := entry{hash: p.hash(), val: p.val(), copies: 1 << (8 * t), state: keyed, group: b.group(i, p)}
+	b.digest -= b.sum(i, &e)
+	p.clear(t)
+	if t == kv.HBM && e.group == 0 {
+		b.leave(i)
+	}
+	b.count(&e, t, false)
+	emit(index.Change{Key: kv.Key(e.val), Group: e.group, Tier: t, Whole: !b.holes})
+	b.empty(i, &e)
+}
+
+// empty notes that e, entry i, has no copy left.
+func (b *base) empty(i uint32, e *entry) {
+	b.emptied = append(b.emptied, i)
+	b.byKey.fetch(place(e.val, e.group)) // purge takes it out there
 }
 
 // set changes a number of copies of e, entry i, and everything that follows
@@ -282,8 +306,7 @@ func (b *base) set(i uint32, e *entry, t kv.Tier, n uint8, emit func(index.Chang
 		emit(index.Change{Key: kv.Key(e.val), Group: e.group, Tier: t, Present: n > 0, Whole: !b.holes})
 	}
 	if e.empty() {
-		b.emptied = append(b.emptied, i)
-		b.byKey.fetch(place(e.val, e.group)) // purge takes it out there
+		b.empty(i, e)
 	}
 }
 

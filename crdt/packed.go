@@ -47,7 +47,17 @@ func (p *packed) setLink(l link)      { binary.LittleEndian.PutUint32(p[16:20], 
 func (p *packed) setVal(v uint64)     { binary.LittleEndian.PutUint64(p[8:16], v) }
 func (p *packed) state() entryState   { return entryState(p.bits() >> stateShift & 3) }
 func (p *packed) on(t kv.Tier) bool   { return p.bits()&(1<<t) != 0 }
-func (p *packed) some() bool          { return p.bits()&tierBits != 0 }
+
+// alone reports whether the entry has one copy, on t, and a key of its own.
+func (p *packed) alone(t kv.Tier) bool {
+	const all = tierBits | 3<<stateShift | (fitCopies-1)<<copiesShift | detailed
+	return p.bits()&all == 1<<t|uint16(keyed)<<stateShift
+}
+
+// clear takes away the copy of an entry that is alone on t.
+func (p *packed) clear(t kv.Tier) { binary.LittleEndian.PutUint16(p[20:], p.bits()&^(1<<t)) }
+
+func (p *packed) some() bool { return p.bits()&tierBits != 0 }
 
 func (p *packed) setState(s entryState) {
 	binary.LittleEndian.PutUint16(p[20:], p.bits()&^(3<<stateShift)|uint16(s)<<stateShift)

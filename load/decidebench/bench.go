@@ -70,7 +70,7 @@ type Report struct {
 	Callers             int     `json:"callers"`
 	ConcurrentPerSecond float64 `json:"concurrent_decisions_per_s"`
 	// Paced is while so many callers ask by chance, PacedPerSecond times together:
-	// what they wait for each other then, and not for a processor's time.
+	// what a decision takes among others where they don't all ask at once.
 	Paced          Row     `json:"paced"`
 	PacedPerSecond float64 `json:"paced_decisions_per_s"`
 	// CalibrationReadNanos is one read of 64 B at a place that the one before told,

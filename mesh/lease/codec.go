@@ -15,7 +15,7 @@ import (
 //
 //	acquire     key, gen, index (of the token it expects), worker, rank, boot, owner
 //	renew       key, gen, index
-//	revoke      key, gen, index
+//	revoke      key, gen, index, from
 //	fence       name, inc
 //	checkpoint  lows: name, inc, ticket, …; marks: worker, rank, source, boot, W, skips, digest, …
 //	generation  gen, cluster, from
@@ -52,7 +52,7 @@ func (p *Proposal) Append(dst []byte) []byte {
 }
 
 // fields is how many values follow each kind.
-var fields = [numKinds]int{Acquire: 7, Renew: 3, Revoke: 3, Fence: 2, Checkpoint: 2, Generation: 3, Bring: 8, Ended: 3}
+var fields = [numKinds]int{Acquire: 7, Renew: 3, Revoke: 4, Fence: 2, Checkpoint: 2, Generation: 3, Bring: 8, Ended: 3}
 
 func (c *Command) put(w *wire.Writer) {
 	w.Uint(uint64(c.Kind))
@@ -64,8 +64,11 @@ func (c *Command) put(w *wire.Writer) {
 			putHolder(w, c.Holder)
 			w.Uint(c.Owner)
 		}
-		if c.Kind == Bring {
+		switch c.Kind {
+		case Bring:
 			w.Uint(uint64(c.Cluster))
+		case Revoke:
+			w.Uint(c.From)
 		}
 	case Fence:
 		putOrigin(w, c.Origin)
@@ -128,8 +131,11 @@ func readCommand(r *wire.Reader) (c Command) {
 		if c.Kind == Acquire || c.Kind == Bring {
 			c.Holder, c.Owner = readHolder(r), r.Uint(math.MaxUint64)
 		}
-		if c.Kind == Bring {
+		switch c.Kind {
+		case Bring:
 			c.Cluster = Cluster(r.Uint(math.MaxUint64))
+		case Revoke:
+			c.From = r.Uint(math.MaxUint64)
 		}
 	case Fence:
 		c.Origin = readOrigin(r)

@@ -61,7 +61,8 @@ const (
 	Acquire Kind = iota + 1
 	// Renew says that the lease granted by Expect was used.
 	Renew
-	// Revoke ends the lease granted by Expect.
+	// Revoke ends the lease granted by Expect; if From is not 0, only if it was not
+	// used after that place in the log.
 	Revoke
 	// Fence kills Origin: nothing it proposes counts any more.
 	Fence
@@ -92,7 +93,8 @@ type Command struct {
 	Origin Origin
 	Gen    uint64
 	// Cluster is the one that begins, or that granted what is brought. From is where in the log a
-	// generation's beginning is; 0 is where the command stands.
+	// generation's beginning is, 0 is where the command stands; or up to where uses
+	// of what is revoked don't count.
 	Cluster Cluster
 	From    uint64
 	Lows    []Low

@@ -24,6 +24,7 @@ const askRevocation = 10 * time.Second
 type watched struct {
 	key   Key
 	token Token
+	used  uint64 // where in the log
 	since clock.Instant
 	asked clock.Instant // when it was to be revoked; 0: it was not
 }
@@ -60,7 +61,7 @@ func (x *Expirer) Applied(now clock.Instant, events []Event) {
 }
 
 func (x *Expirer) used(now clock.Instant, l Lease) {
-	w := watched{key: l.Key, token: l.Token, since: now}
+	w := watched{key: l.Key, token: l.Token, used: l.Used, since: now}
 	if at := x.of[l.Key]; at != nil {
 		at.Value = w
 		x.order.MoveToBack(at)
@@ -70,7 +71,8 @@ func (x *Expirer) used(now clock.Instant, l Lease) {
 }
 
 // Due returns what to propose now: a revocation for each lease that was idle for
-// too long or is one too many, at most that many. What is not revoked then is due
+// too long or is one too many, at most that many, unless its next use is in the log
+// before. What is not revoked then is due
 // again after [askRevocation].
 func (x *Expirer) Due(now clock.Instant, limit int) (revoke []Command) {
 	over := x.order.Len() - x.most
@@ -83,7 +85,7 @@ func (x *Expirer) Due(now clock.Instant, limit int) (revoke []Command) {
 		if w.asked == 0 || now.Sub(w.asked) >= askRevocation {
 			w.asked = max(now, 1)
 			at.Value = w
-			revoke = append(revoke, Command{Kind: Revoke, Key: w.key, Expect: w.token})
+			revoke = append(revoke, Command{Kind: Revoke, Key: w.key, Expect: w.token, From: w.used})
 		}
 	}
 	return revoke

@@ -136,7 +136,7 @@ func (s *State) command(c *Command) Event {
 		return s.acquire(c)
 	case Renew, Revoke:
 		l := s.leases[c.Key]
-		if l == nil || l.Token != c.Expect {
+		if l == nil || l.Token != c.Expect || c.Kind == Revoke && c.From != 0 && l.Used > c.From {
 			return s.conflict(l)
 		}
 		if c.Kind == Renew {

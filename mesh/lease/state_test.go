@@ -42,6 +42,9 @@ func drawCommand(t *rapid.T, s *lease.State) lease.Command {
 		if c.Kind == lease.Bring {
 			c.Cluster, c.Expect = drawCluster(t), lease.Token{Gen: 1, Index: rapid.Uint64Range(0, 9).Draw(t, "index")}
 		}
+		if c.Kind == lease.Revoke {
+			c.From = rapid.Uint64Range(0, 9).Draw(t, "from")
+		}
 		if c.Kind == lease.Acquire || c.Kind == lease.Bring {
 			c.Holder, c.Owner = drawHolder(t), rapid.Uint64Range(0, 2).Draw(t, "owner")
 		}
@@ -199,10 +202,48 @@ func TestIdleLeasesAreRevoked(t *testing.T) {
 	}
 }
 
+// A lease that was used again before the log has its revocation for want of use
+// stays.
+func TestRenewedBeforeItsRevocation(t *testing.T) {
+	s, x := lease.NewState(), lease.NewExpirer(time.Second, 9)
+	now, index := clock.Instant(1), uint64(0)
+	apply := func(c lease.Command) lease.Event {
+		t.Helper()
+		index++
+		p := lease.Proposal{Commands: []lease.Command{c}}
+		events, err := s.Apply(index, p.Append(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.Applied(now, events)
+		return events[0]
+	}
+	token := apply(lease.Command{Kind: lease.Acquire, Key: lease.Key{1}}).Lease.Token
+	for _, renewed := range []bool{true, false} {
+		now = now.Add(time.Second)
+		due := x.Due(now, 9)
+		if len(due) != 1 {
+			t.Fatalf("due: %+v", due)
+		}
+		want := lease.Revoked
+		if renewed { // while that is on its way
+			apply(lease.Command{Kind: lease.Renew, Key: lease.Key{1}, Expect: token})
+			want = lease.Conflict
+		}
+		if e := apply(due[0]); e.Kind != want {
+			t.Errorf("renewed: %v; the revocation came to %+v", renewed, e)
+		}
+	}
+	if s.Len() != 0 {
+		t.Error("a lease that was idle is there still")
+	}
+}
+
 func FuzzReadProposal(f *testing.F) {
 	p := lease.Proposal{From: lease.Origin{Name: "a", Inc: 1}, No: 2, Commands: []lease.Command{
 		{Kind: lease.Acquire, Key: lease.Key{1}, Holder: lease.Holder{Target: kv.Target{Worker: 3, Rank: kv.NoRank}, Boot: 4}, Owner: 5},
 		{Kind: lease.Renew, Key: lease.Key{1}, Expect: lease.Token{Gen: 1, Index: 2}},
+		{Kind: lease.Revoke, Key: lease.Key{1}, Expect: lease.Token{Gen: 1, Index: 2}, From: 3},
 		{Kind: lease.Fence, Origin: lease.Origin{Name: "b"}},
 		{Kind: lease.Checkpoint, Lows: []lease.Low{{Ticket: 7}}, Marks: []lease.StreamMark{{Mark: crdt.Mark{W: 8}}}},
 		{Kind: lease.Generation, Gen: 9, Cluster: 10, From: 11},

@@ -1,7 +1,6 @@
 package route
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/rhizome-router/rhizome/clock"
@@ -137,7 +136,7 @@ func (r *Router) explain(now clock.Instant, q *Query, request cost.Request, chos
 		order = append(order, ranked{r.cands[i].total, i})
 	}
 	r.byCost = order
-	slices.SortFunc(order, func(a, b ranked) int { return cmp.Or(cmp.Compare(a.total, b.total), cmp.Compare(a.index, b.index)) })
+	slices.SortFunc(order, ranked.compare)
 	dst = slices.Grow(dst, min(len(order), mostWeighed))
 	for n, o := range order {
 		if n < maxCandidates || o.index == chosen.index {
@@ -154,6 +153,16 @@ func (r *Router) explain(now clock.Instant, q *Query, request cost.Request, chos
 type ranked struct {
 	total float64
 	index int
+}
+
+func (a ranked) compare(b ranked) int {
+	switch {
+	case a.total < b.total:
+		return -1
+	case a.total > b.total:
+		return 1
+	}
+	return a.index - b.index
 }
 
 // weigh keeps of a candidate, as w, which is empty, what explains it.

@@ -1,5 +1,10 @@
 package index
 
+import (
+	"cmp"
+	"slices"
+)
+
 // A slot whose HBM is whole has with a block all those before it. So the ends of
 // its hits are searched for by leaps, of all hits of such slots together: a block
 // that is looked at parts them into those that have it and those that end before.
@@ -87,25 +92,36 @@ func (m *matcher) leap(list, spare []live, g gap) {
 	}
 }
 
-// end ends the HBM run of hits before block n, and walks on with those that go on
-// there.
+// end ends the HBM run of hits before block n.
 func (m *matcher) end(list []live, n int) {
-	on := list[:0]
 	for _, l := range list {
 		h := &m.hits[l.at]
 		h.Run.HBM, h.Promised.HBM = n, n
-		if marks := l.marks(); marks != 0 {
-			if h.extend(marks, m.slots.states[h.Slot].lower(), n) {
-				on = append(on, live{l.unmarked(), l.at})
-			} else {
-				h.settle()
-			}
+		m.goOn = m.goOn || l.marks() != 0
+	}
+}
+
+// descend walks on with those of the hits that leapt which are on a lower tier, or
+// promised, where their HBM run ends: with all of them together, from the first of
+// these ends on.
+func (m *matcher) descend(leapt []live) {
+	if !m.goOn {
+		return
+	}
+	on, from := leapt[:0], len(m.keys)
+	for _, l := range leapt {
+		if l.marks() != 0 {
+			from = min(from, m.hits[l.at].Run.HBM)
+			on = append(on, live{l.unmarked(), l.at})
 		}
 	}
-	if len(on) > 0 {
-		m.n = 0
-		m.walk(on, n+1)
+	slices.SortFunc(on, func(a, b live) int { return cmp.Compare(a.holder, b.holder) })
+	for _, l := range on {
+		h := &m.hits[l.at]
+		h.Run.HBM, h.Promised.HBM = from, from
 	}
+	m.n = 0
+	m.walk(on, from)
 }
 
 // part looks at block i and puts those of a list that have it in HBM before the

@@ -90,6 +90,7 @@ func (x *Index) Match(keys []kv.Key, dst []Hit) []Hit {
 		m.walk(found.others, 1)
 	}
 	m.leap(found.whole, found.others, newGap(len(keys)))
+	m.descend(found.whole)
 	if many != nil {
 		x.lists.Put(many)
 	}
@@ -113,6 +114,7 @@ type matcher struct {
 	slots    *slotTable
 	hits     []Hit
 	windowed bool // some of the hits' slots have groups
+	goOn     bool // some that leapt may go on where their HBM run ends
 
 	// last are the holders of a block seen before: of the one before this, or of
 	// one that all that leap have in HBM.

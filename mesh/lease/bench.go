@@ -226,9 +226,13 @@ func (g *benchGround) idle(ctx context.Context, d time.Duration, progress func(t
 // failover crashes the leader, and returns how long it takes until another
 // replica is granted a lease. Then a new replica takes its place.
 func (g *benchGround) failover(ctx context.Context) (time.Duration, error) {
-	i := slices.IndexFunc(g.all, func(r *benchReplica) bool { return r.Status().Leads })
-	if i < 0 {
-		return 0, errors.New("nobody leads")
+	i := -1 // on a busy machine an election may be under way
+	err := g.await(ctx, "somebody to lead", func() bool {
+		i = slices.IndexFunc(g.all, func(r *benchReplica) bool { return r.Status().Leads })
+		return i >= 0
+	})
+	if err != nil {
+		return 0, err
 	}
 	dead := g.all[i]
 	g.all = slices.Delete(g.all, i, i+1)

@@ -38,14 +38,16 @@ func (g *Group) ascend(v *voter, from *legacy) {
 	log := g.deps.Log
 	// Raft refuses to restore before it has applied that this server is in the
 	// cluster, which it may not have when it says that it leads.
-	if err := v.raft.Barrier(changeTimeout).Error(); err != nil {
+	if err := v.await(v.raft.Barrier(changeTimeout).Error); err != nil {
 		log.Info("led for too short to be of use", "err", err)
 		return
 	}
 	if len(from.copy) > 0 {
 		s, err := Restore(from.copy)
 		if err == nil {
-			err = v.raft.Restore(&raft.SnapshotMeta{Version: raft.SnapshotVersionMax, Index: s.Index(), Size: int64(len(from.copy))}, bytes.NewReader(from.copy), changeTimeout)
+			meta := raft.SnapshotMeta{Version: raft.SnapshotVersionMax, Index: s.Index(), Size: int64(len(from.copy))}
+			copied := bytes.NewReader(from.copy)
+			err = v.await(func() error { return v.raft.Restore(&meta, copied, changeTimeout) })
 		}
 		if err != nil {
 			log.Error("a new generation of leases could not take over the copy", "err", err)
@@ -68,7 +70,7 @@ func (g *Group) ascend(v *voter, from *legacy) {
 // enter puts the leader's own commands into the log and waits.
 func (g *Group) enter(v *voter, commands ...Command) error {
 	p := Proposal{From: g.origin(), Commands: commands}
-	return v.raft.Apply(p.Append(nil), applyTimeout).Error()
+	return v.await(v.raft.Apply(p.Append(nil), applyTimeout).Error)
 }
 
 // lead does what only a leader does: it ends leases that were idle, fences the

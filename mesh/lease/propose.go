@@ -253,7 +253,7 @@ func (a *answer) err() error {
 func (g *Group) read(no uint64, k Key) answer {
 	a := answer{no: no}
 	v := g.voter.Load()
-	if v == nil || !v.ready.Load() || v.raft.Barrier(applyTimeout).Error() != nil {
+	if v == nil || !v.ready.Load() || v.await(v.raft.Barrier(applyTimeout).Error) != nil {
 		return a
 	}
 	v.machine.mu.RLock()

@@ -105,6 +105,21 @@ func (v *voter) stop() error {
 	return err
 }
 
+// await does what waits for Raft, for as long as it may answer. What is in the
+// queue of its log or of its state machine when it shuts down is told nothing
+// any more (raft 1.8.0), so whoever waits for that is left behind, for ever and
+// with nothing but it.
+func (v *voter) await(do func() error) error {
+	told := make(chan error, 1)
+	go func() { told <- do() }()
+	select {
+	case err := <-told:
+		return err
+	case <-v.done:
+		return raft.ErrRaftShutdown
+	}
+}
+
 // servers returns the cluster's members as this server knows them.
 func (v *voter) servers() []server {
 	f := v.raft.GetConfiguration()

@@ -40,22 +40,22 @@ func (g *Group) take(now clock.Instant, s step) {
 		g.deps.Node.Tell(s.name, core.Agreement, inviteWords(g.own.Cluster))
 	case add:
 		g.addedAt = v.raft.CommitIndex()
-		g.alter(s, func() error {
+		g.alter(v, s, func() error {
 			return v.raft.AddNonvoter(raft.ServerID(s.id), nominal(s.id), 0, changeTimeout).Error()
 		})
 	case promote:
-		g.alter(s, func() error {
+		g.alter(v, s, func() error {
 			return v.raft.AddVoter(raft.ServerID(s.id), nominal(s.id), 0, changeTimeout).Error()
 		})
 	case remove:
-		g.alter(s, func() error { return v.raft.RemoveServer(raft.ServerID(s.id), 0, changeTimeout).Error() })
+		g.alter(v, s, func() error { return v.raft.RemoveServer(raft.ServerID(s.id), 0, changeTimeout).Error() })
 	case transfer:
-		g.alter(s, func() error { return v.raft.LeadershipTransfer().Error() })
+		g.alter(v, s, func() error { return v.raft.LeadershipTransfer().Error() })
 	}
 }
 
 // alter changes the voters, unless a change is under way.
-func (g *Group) alter(s step, f func() error) {
+func (g *Group) alter(v *voter, s step, f func() error) {
 	if g.change != nil {
 		select {
 		case err := <-g.change:
@@ -69,7 +69,7 @@ func (g *Group) alter(s step, f func() error) {
 	done := make(chan error, 1)
 	g.change = done
 	g.deps.Log.Info("change who votes on leases", "what", s.do, "server", s.id)
-	g.work.Go(func() { done <- f() })
+	g.work.Go(func() { done <- v.await(f) })
 }
 
 // start runs Raft in a cluster, as a server that never was before.

@@ -64,13 +64,19 @@ func TestLeapsAreWalks(t *testing.T) {
 				l.before[k] = keys[i]
 			}
 		}
-		slots := rapid.IntRange(1, 5).Draw(t, "slots")
+		few := rapid.IntRange(1, 5).Draw(t, "slots")
+		slots := few + rapid.SampledFrom([]int{0, 0, 0, 32}).Draw(t, "crowd") // that has the beginning
 		for range slots {
 			l.leaps.Open(index.HBMThenOneTier)
 			l.walks.Open(index.HBMThenOneTier)
 			l.on = append(l.on, map[kv.Key]bool{})
 		}
-		var held [5][2]int // by slot and chain: how many of its first blocks were inserted
+		held := make([][2]int, slots) // by slot and chain: how many of its first blocks were inserted
+		begin := rapid.IntRange(1, n/2).Draw(t, "begin")
+		for s := few; s < slots; s++ {
+			l.change(index.Slot(s), chains[0][:begin], kv.HBM, true)
+			held[s][0] = begin
+		}
 		for range rapid.SampledFrom([]int{3, 15}).Draw(t, "steps") {
 			s := index.Slot(rapid.IntRange(0, slots-1).Draw(t, "slot"))
 			which := rapid.IntRange(0, 1).Draw(t, "chain")

@@ -283,14 +283,14 @@ func (sh *shard) vacate(bu *bucket, c int) {
 	sh.keys--
 }
 
-// shrink gives memory back once most cells are empty, and all of it, but for one
-// bucket, once all are.
+// shrink gives memory back once most cells are empty, and all of it, but for two
+// buckets at most, once all are.
 func (sh *shard) shrink(b *common) {
 	n := len(sh.buckets)
 	if n > 2 && int(sh.keys) < n {
 		sh.resize(int(sh.keys)/3+1, b)
 	}
-	if n > 2 && sh.keys == 0 {
+	if sh.keys == 0 && sh.pool != nil {
 		b.charge(-4 * int64(cap(sh.pool)))
 		sh.pool = nil
 	}
